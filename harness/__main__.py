@@ -1,0 +1,44 @@
+"""`python -m harness`: measuring is Hydra's command line; other words start a command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from harness.errors import HarnessError
+
+_COMMANDS = {
+    "report": "harness.cli.report:main",
+    "train": "harness.cli.train:main",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: everything was measured; 1: something failed, what was measured is stored; 2: bad input, nothing
+    was measured; 130: interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = _COMMANDS.get(arguments[0]) if arguments else None
+    try:
+        if command is None:
+            return _load("harness.cli.measure:main")(arguments)
+        return _load(command)(arguments[1:])
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _load(target: str) -> Callable[[list[str]], int]:
+    module, _, name = target.partition(":")
+    function: Callable[[list[str]], int] = getattr(import_module(module), name)
+    return function
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""What the runner asks of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from harness.models.checkpoint import ResolvedModel
+from harness.records import Decoded, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine session is opened with; sessions are shared by cells with equal settings.
+
+    Attributes:
+        target: the target's checkpoint.
+        device: `cpu`, `cuda` or `auto`.
+        dtype: of weights and activations.
+        num_threads: CPU threads; None takes the cores this process may use.
+        target_quantization: weight format of the target.
+        drafter_quantization: weight format of drafters.
+    """
+
+    target: ResolvedModel
+    device: str
+    dtype: str
+    num_threads: int | None
+    target_quantization: str
+    drafter_quantization: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """One timed part of getting ready, such as `load_target`."""
+
+    part: str
+    seconds: float
+    variant_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRequest:
+    """One sequence to decode.
+
+    Attributes:
+        prompt: token ids.
+        max_new_tokens: output limit.
+        seed: of the sequence's random numbers.
+    """
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingSettings:
+    """What is equal for every sequence of a cell.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: 0 keeps all.
+        top_p: 1 keeps all.
+        eos_ids: ids that end a sequence; empty ignores EOS.
+        context_tokens: longest prompt and output together.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    eos_ids: frozenset[int]
+    context_tokens: int
+
+
+class Session(Protocol):
+    """A started engine with its target loaded."""
+
+    cold_start: Sequence[ColdStart]
+    """How long starting took, by part."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Device, dtype, threads and the like, as read back from the engine."""
+
+    def prepare(
+        self, variant: Variant, drafter: ResolvedModel | None, settings: DecodingSettings
+    ) -> tuple[Mapping[str, Any], Sequence[ColdStart]]:
+        """Load and allocate what a variant needs.
+
+        Returns:
+            The settings as applied, and how long each part took.
+
+        Raises:
+            UnsupportedError: the engine can't run this variant.
+            OutOfMemoryError: it doesn't fit.
+        """
+
+    def decode(
+        self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
+    ) -> Sequence[Decoded]:
+        """Decode one batch with a prepared variant; nothing but decoding happens inside."""
+
+    def peak_memory_bytes(self) -> int | None:
+        """Highest memory use so far: of the device, or of the process on a CPU."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+class Backend(Protocol):
+    """An engine that can be started."""
+
+    name: ClassVar[str]
+    max_batch_size: ClassVar[int | None]
+    """Largest batch it decodes together; None sets no limit."""
+
+    @classmethod
+    def version(cls) -> str:
+        """Of the engine, part of a cell's identity. Imports nothing heavy where it can."""
+
+    @classmethod
+    def open(cls, settings: EngineSettings) -> Session:
+        """Start the engine and load the target.
+
+        Raises:
+            MissingBackendError: its package isn't installed.
+            UnsupportedError: it can't run the model, device or dtype.
+            OutOfMemoryError: the target doesn't fit.
+        """

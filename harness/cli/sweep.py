@@ -1,0 +1,102 @@
+"""One command's cells: plan them all, measure one after another, and conclude."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
+from types import TracebackType
+
+from harness.config.schema import HarnessConfig
+from harness.errors import HarnessError
+from harness.records import CellRecord, Status
+from harness.reports.build import build_report
+from harness.reports.terminal import summary_table
+from harness.results import load
+from harness.results.store import ResultStore
+from harness.runner.cell import Interrupted, measure_cell
+from harness.runner.plan import CellPlan, plan_cell
+from harness.runner.progress import SweepProgress
+from harness.runner.sessions import SessionPool
+
+
+class Sweep:
+    """The cells of one command line.
+
+    Every cell is planned before the first is measured, so that a mistake in the last one shows at once.
+
+    Attributes:
+        records: of the cells that were measured or found measured.
+        interrupted: whether Ctrl-C ended the sweep.
+    """
+
+    def __init__(self, cells: Sequence[HarnessConfig]) -> None:
+        """Plan every cell and check that results can be written.
+
+        Raises:
+            HarnessError: a cell can't be measured.
+        """
+        self._config = cells[0]
+        self._store = ResultStore(Path(self._config.results_dir), self._config.name)
+        self._store.check_writable()
+        self._plans = {_key(cell): plan_cell(cell) for cell in cells}
+        self._pool = SessionPool()
+        self._progress = SweepProgress(sum(_least_trials(plan) for plan in self._plans.values()))
+        self.records: list[CellRecord] = []
+        self.interrupted = False
+
+    def __enter__(self) -> Sweep:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the bar and the engine."""
+        self._progress.__exit__(kind, error, trace)
+        self._pool.close()
+
+    def measure(self, config: HarnessConfig) -> str:
+        """Measure one cell, as Hydra hands it over; what fails is stored and the sweep goes on."""
+        plan = self._plans.get(_key(config)) or plan_cell(config)
+        try:
+            record = measure_cell(plan, store=self._store, pool=self._pool, progress=self._progress)
+        except Interrupted:
+            self.interrupted = True
+            raise
+        self.records.append(record)
+        return record.status
+
+    def conclude(self) -> int:
+        """Render the report, print its path and the table, and return the exit code."""
+        if not self._store.cell_ids():
+            return 130 if self.interrupted else 1
+        if self._config.report:
+            self._report()
+        for record in self.records:
+            for failure in record.failures:
+                where = failure.variant_id or "the cell"
+                print(f"failed: {where} ({failure.stage}): {failure.error}", file=sys.stderr)
+        if self.interrupted:
+            print("interrupted: the same command measures what is missing.", file=sys.stderr)
+            return 130
+        complete = len(self.records) == len(self._plans) and all(r.status == Status.OK for r in self.records)
+        return 0 if complete else 1
+
+    def _report(self) -> None:
+        try:
+            page = build_report(self._store.path, Path(self._config.reports_dir) / self._store.name)
+            print(summary_table(load(self._store.path)))
+            print(f"report: {page}")
+        except HarnessError as error:
+            print(f"error: the results are stored in {self._store.path}, but no report: {error}", file=sys.stderr)
+
+
+def _key(config: HarnessConfig) -> str:
+    return repr(astuple(config))
+
+
+def _least_trials(plan: CellPlan) -> int:
+    blocks = -(-len(plan.prompts) // plan.config.batch_size)
+    return plan.config.measure.min_repeats * blocks * len(plan.variants)

@@ -1,0 +1,1 @@
+"""Configuration: dataclass schemas, validation, and the identity of a run."""

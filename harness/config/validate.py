@@ -1,0 +1,120 @@
+"""Range checks on a configuration; nothing is changed, only refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from harness.config.schema import HarnessConfig, MethodConfig
+from harness.errors import ConfigError
+from harness.registry import backend_names, find_method, suggest
+
+_DTYPES = ("bfloat16", "float16", "float32")
+_DEVICES = ("auto", "cpu", "cuda")
+_DRAFT_SAMPLING = ("sampled", "greedy")
+_QUANTIZATION = ("none",)
+_MAX_K = 64
+
+
+def validate(config: HarnessConfig) -> None:
+    """Check every value of a configuration.
+
+    Raises:
+        ConfigError: naming the field, what it must be, what it is and the remedy.
+    """
+    if not re.fullmatch(r"[\w.-]+", config.name) or config.name.startswith("."):
+        raise ConfigError("name", "must be letters, digits, '_', '-' or '.'", config.name, "It names a folder.")
+    _at_least("batch_size", config.batch_size, 1)
+    _backend(config)
+    _sampling(config)
+    _workload(config)
+    _measure(config)
+    _one_of("quantization.target", config.quantization.target, _QUANTIZATION)
+    _one_of("quantization.drafter", config.quantization.drafter, _QUANTIZATION)
+    _method(config.method, "method", config)
+    for index, method in enumerate(config.compare):
+        _method(method, f"compare[{index}]", config)
+
+
+def k_values(method: MethodConfig, *, field: str = "method") -> list[int]:
+    """The numbers of drafted tokens a method is measured at, in the order given.
+
+    Raises:
+        ConfigError: not a whole number above 0, a repeated one, or none at all.
+    """
+    given = method.k if isinstance(method.k, list | tuple) else [method.k]
+    remedy = "Give one number or a list, such as method.k=5 or 'method.k=[1,3,5]'; the baseline is always measured."
+    if not given:
+        raise ConfigError(f"{field}.k", "needs at least one number", method.k, remedy)
+    for value in given:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_K:
+            raise ConfigError(f"{field}.k", f"must be whole numbers from 1 to {_MAX_K}", value, remedy)
+    if len(set(given)) != len(given):
+        raise ConfigError(f"{field}.k", "must not repeat a number", method.k, remedy)
+    return list(given)
+
+
+def _backend(config: HarnessConfig) -> None:
+    backend = config.backend
+    _one_of("backend.name", backend.name, backend_names())
+    _one_of("backend.device", backend.device, _DEVICES)
+    _one_of("backend.dtype", backend.dtype, _DTYPES)
+    if backend.num_threads is not None:
+        _at_least("backend.num_threads", backend.num_threads, 1)
+
+
+def _sampling(config: HarnessConfig) -> None:
+    sampling = config.sampling
+    if not math.isfinite(sampling.temperature) or sampling.temperature < 0:
+        raise ConfigError(
+            "sampling.temperature", "must be a finite number of 0 or more", sampling.temperature, "0 is greedy."
+        )
+    _at_least("sampling.top_k", sampling.top_k, 0)
+    if not 0 < sampling.top_p <= 1:
+        raise ConfigError("sampling.top_p", "must lie above 0 and up to 1", sampling.top_p, "1 keeps all tokens.")
+
+
+def _workload(config: HarnessConfig) -> None:
+    workload = config.workload
+    _at_least("workload.max_output_tokens", workload.max_output_tokens, 2)
+    if workload.num_prompts is not None:
+        _at_least("workload.num_prompts", workload.num_prompts, 1)
+
+
+def _measure(config: HarnessConfig) -> None:
+    measure = config.measure
+    _at_least("measure.warmup_prompts", measure.warmup_prompts, 0)
+    _at_least("measure.min_repeats", measure.min_repeats, 1)
+    _at_least("measure.max_repeats", measure.max_repeats, measure.min_repeats)
+    for field, value in (("target_precision", measure.target_precision), ("max_time_s", measure.max_time_s)):
+        if not value > 0:
+            raise ConfigError(f"measure.{field}", "must be above 0", value)
+    if not 0.5 <= measure.confidence < 1:
+        raise ConfigError("measure.confidence", "must lie from 0.5 up to below 1", measure.confidence)
+
+
+def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
+    known = find_method(method.name, field=f"{field}.name")
+    if known.drafts:
+        k_values(method, field=field)
+    if known.needs_drafter and not (method.drafter or config.pair.drafter):
+        raise ConfigError(
+            f"{field}.drafter",
+            f"must name a draft model for {method.name}",
+            None,
+            f"The pair {config.pair.name!r} has none: set pair.drafter, or use method=ngram.",
+        )
+    _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
+    _at_least(f"{field}.min_ngram", method.min_ngram, 1)
+    _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)
+
+
+def _at_least(field: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(field, f"must be at least {least}", value)
+
+
+def _one_of(field: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise ConfigError(field, "isn't known", value, suggest(value, known))

@@ -1,0 +1,35 @@
+"""Expand a cell's methods into variants, the baseline first."""
+
+from __future__ import annotations
+
+from harness.config.schema import HarnessConfig, MethodConfig
+from harness.config.validate import k_values
+from harness.errors import ConfigError
+from harness.records import BASELINE_METHOD, Variant
+from harness.registry import find_method
+
+
+def variants_of(config: HarnessConfig) -> list[Variant]:
+    """Every variant a cell measures: `autoregressive` always, then method by method, k by k.
+
+    Raises:
+        ConfigError: two variants would have the same name.
+    """
+    variants = [Variant(BASELINE_METHOD)]
+    for index, method in enumerate([config.method, *config.compare]):
+        if not find_method(method.name).drafts:
+            continue
+        field = "method" if index == 0 else f"compare[{index - 1}]"
+        variants += [_variant(method, k, config) for k in k_values(method, field=field)]
+    names = [variant.variant_id for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("compare", "must not repeat a variant", name, "Leave one of the two out.")
+    return variants
+
+
+def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
+    if find_method(method.name).needs_drafter:
+        options = (("draft_sampling", method.draft_sampling), ("draft_vocab", method.draft_vocab))
+        return Variant(method.name, k, method.drafter or config.pair.drafter, options)
+    return Variant(method.name, k, None, (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram)))

@@ -1,0 +1,1 @@
+"""Native PyTorch decoding engine: models, caches, sampling, verification, drafters and the decode loop."""

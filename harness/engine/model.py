@@ -1,0 +1,127 @@
+"""The Llama-family forward pass over a static cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.engine.architecture import Architecture
+from harness.engine.attention import attend
+from harness.engine.cache import KVCache, Placement
+from harness.engine.linear import Linear
+from harness.engine.rope import rope_tables, rotate
+
+
+@dataclass(slots=True)
+class Layer:
+    """One decoder layer with fused projections."""
+
+    input_norm: Tensor
+    qkv: Linear
+    output: Linear
+    post_norm: Tensor
+    gate_up: Linear
+    down: Linear
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+
+
+class Transformer:
+    """A decoder-only model: token ids in, hidden states and logits out.
+
+    Attributes:
+        architecture: shape facts.
+        dtype: of weights and activations.
+        device: where it runs.
+        head: the LM head; `None` rows are never padded, so it gives [.., vocab_size].
+    """
+
+    def __init__(
+        self, architecture: Architecture, *, embeddings: Tensor, layers: list[Layer], norm: Tensor, head: Linear
+    ) -> None:
+        """Take weights already on their device; see `harness.engine.weights.load_transformer`."""
+        self.architecture = architecture
+        self.embeddings = embeddings
+        self.layers = layers
+        self.norm = norm
+        self.head = head
+        self.dtype = embeddings.dtype
+        self.device = embeddings.device
+        self._cos, self._sin = torch.empty(0), torch.empty(0)
+
+    def new_cache(self, *, batch: int, capacity: int) -> KVCache:
+        """Allocate a cache for `batch` sequences of at most `capacity` tokens."""
+        return KVCache(
+            self.architecture, batch=batch, capacity=capacity, dtype=self.cache_dtype, device=self.device
+        )
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values: float32 on CPUs, where attention over bfloat16 rows is about four times slower."""
+        return torch.float32 if self.device.type == "cpu" else self.dtype
+
+    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
+        """Run new tokens behind each sequence's committed length; lengths are left as they were.
+
+        Args:
+            tokens: [batch, new] int64 token ids.
+            cache: of the same batch; its rows past the lengths are overwritten.
+
+        Returns:
+            Hidden states after the last norm, [batch, new, hidden_size].
+        """
+        placement = cache.place(tokens.shape[1])
+        cos, sin = self._rope_rows(cache, placement)
+        x = functional.embedding(tokens, self.embeddings)
+        for index, layer in enumerate(self.layers):
+            x = x + self._attention(layer, index, self._rms(x, layer.input_norm), cache, placement, cos, sin)
+            gate, up = layer.gate_up(self._rms(x, layer.post_norm)).chunk(2, -1)
+            x = x + layer.down(functional.silu(gate) * up)
+        return self._rms(x, self.norm)
+
+    def prefill(self, tokens: Tensor, cache: KVCache) -> Tensor:
+        """Run a prompt, commit it and return the last position's hidden state [batch, hidden_size]."""
+        hidden = self.forward(tokens, cache)
+        cache.lengths = [length + tokens.shape[1] for length in cache.lengths]
+        return hidden[:, -1]
+
+    def _attention(
+        self,
+        layer: Layer,
+        index: int,
+        x: Tensor,
+        cache: KVCache,
+        placement: Placement,
+        cos: Tensor,
+        sin: Tensor,
+    ) -> Tensor:
+        arch = self.architecture
+        batch, new, _ = x.shape
+        heads = layer.qkv(x).view(batch, new, -1, arch.head_dim).transpose(1, 2)
+        rotated = arch.num_heads + arch.num_kv_heads
+        query_key, values = heads[:, :rotated], heads[:, rotated:]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query_key = torch.cat(
+                (
+                    self._rms(query_key[:, : arch.num_heads], layer.query_norm),
+                    self._rms(query_key[:, arch.num_heads :], layer.key_norm),
+                ),
+                1,
+            )
+        query_key = rotate(query_key, cos, sin)
+        keys, values = cache.write(index, query_key[:, arch.num_heads :], values, placement)
+        return layer.output(attend(query_key[:, : arch.num_heads], keys, values, placement))
+
+    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
+        return functional.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_eps)
+
+    def _rope_rows(self, cache: KVCache, placement: Placement) -> tuple[Tensor, Tensor]:
+        if self._cos.shape[0] < cache.capacity:
+            cos, sin = rope_tables(self.architecture, cache.capacity)
+            self._cos, self._sin = (t.to(self.device, self.dtype) for t in (cos, sin))
+        if placement.start is not None:
+            return self._cos[placement.start : placement.total], self._sin[placement.start : placement.total]
+        return self._cos[placement.positions].unsqueeze(1), self._sin[placement.positions].unsqueeze(1)

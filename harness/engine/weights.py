@@ -1,0 +1,97 @@
+"""Load a Hugging Face checkpoint into the engine's fused layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from harness.engine.architecture import Architecture
+from harness.engine.linear import Linear, make_linear
+from harness.engine.model import Layer, Transformer
+from harness.errors import ModelSourceError
+
+
+def load_transformer(
+    path: Path, *, dtype: torch.dtype = torch.bfloat16, device: torch.device | str = "cpu"
+) -> Transformer:
+    """Read `config.json` and the safetensors of a checkpoint folder.
+
+    Raises:
+        UnsupportedError: a family this engine doesn't implement.
+        ModelSourceError: no safetensors, or a tensor missing.
+    """
+    architecture = Architecture.from_checkpoint(path)
+    tensors = _Tensors(path, dtype, device)
+    embeddings = tensors.get("model.embed_tokens.weight")
+    head_weight = embeddings if architecture.tied_head else tensors.get("lm_head.weight")
+    return Transformer(
+        architecture,
+        embeddings=embeddings,
+        layers=[_layer(tensors, architecture, index) for index in range(architecture.num_layers)],
+        norm=tensors.get("model.norm.weight"),
+        head=make_linear(head_weight),
+    )
+
+
+def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Linear:
+    """An LM head over a subset of the vocabulary.
+
+    Args:
+        path: checkpoint folder.
+        rows: [draft_vocab] int64 token ids, in the order the head's outputs take.
+        dtype: of the weights.
+        device: where it runs.
+    """
+    architecture = Architecture.from_checkpoint(path)
+    name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
+    return make_linear(_Tensors(path, dtype, device).get(name)[rows.to(device)])
+
+
+def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
+    prefix = f"model.layers.{index}."
+
+    def fused(*names: str, bias: bool) -> Linear:
+        weight = torch.cat([tensors.get(f"{prefix}{name}.weight") for name in names])
+        return make_linear(weight, torch.cat([tensors.get(f"{prefix}{n}.bias") for n in names]) if bias else None)
+
+    attention = "self_attn."
+    return Layer(
+        input_norm=tensors.get(prefix + "input_layernorm.weight"),
+        qkv=fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
+        output=fused(attention + "o_proj", bias=arch.has_output_bias),
+        post_norm=tensors.get(prefix + "post_attention_layernorm.weight"),
+        gate_up=fused("mlp.gate_proj", "mlp.up_proj", bias=arch.has_mlp_bias),
+        down=fused("mlp.down_proj", bias=arch.has_mlp_bias),
+        query_norm=tensors.get(prefix + "self_attn.q_norm.weight") if arch.has_qk_norm else None,
+        key_norm=tensors.get(prefix + "self_attn.k_norm.weight") if arch.has_qk_norm else None,
+    )
+
+
+class _Tensors:
+    """Named tensors of a checkpoint that may be split over several files."""
+
+    def __init__(self, path: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        self._dtype, self._device = dtype, device
+        self._files: dict[str, Path] = {}
+        index = path / "model.safetensors.index.json"
+        if index.is_file():
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            self._files = {name: path / file for name, file in names.items()}
+        else:
+            for file in sorted(path.glob("*.safetensors")):
+                with safe_open(file, framework="pt") as handle:
+                    self._files.update(dict.fromkeys(handle.keys(), file))
+        if not self._files:
+            raise ModelSourceError(f"{path} holds no .safetensors file; pickled weights are refused.")
+        self._path = path
+
+    def get(self, name: str) -> Tensor:
+        if name not in self._files:
+            raise ModelSourceError(f"{self._path} lacks the tensor {name!r}: not a complete checkpoint.")
+        with safe_open(self._files[name], framework="pt") as handle:
+            tensor: Tensor = handle.get_tensor(name)
+        return tensor.to(self._device, self._dtype)

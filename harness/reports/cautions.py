@@ -1,0 +1,151 @@
+"""What a reader must know before trusting the numbers, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.records import Status
+from harness.reports.display import count, number, percent
+from harness.reports.labels import Row, variant_label
+from harness.reports.sweep import Sweep
+from harness.reports.words import joined
+
+WIDEST_RELATIVE_HALF_WIDTH = 0.10
+LEAST_DECODE_SHARE = 0.95
+FEWEST_PROMPTS = 5
+
+
+def cautions(sweep: Sweep) -> list[str]:
+    """Sentences on incomplete cells, weak statistics, idle time and differing outputs, if any."""
+    checks = (
+        _cells_not_ok,
+        _variants_not_ok,
+        _stopped_early,
+        _few_repeats,
+        _few_prompts,
+        _wide,
+        _idle,
+        _outputs,
+    )
+    return [sentence for check in checks for sentence in check(sweep)]
+
+
+def decode_share(cell: Row) -> float | None:
+    """The part of the measured phase's wall time spent inside decode calls."""
+    inside, wall = number(cell.get("decode_wall_s")), number(cell.get("measured_wall_s"))
+    return inside / wall if inside is not None and wall else None
+
+
+def _cells_not_ok(sweep: Sweep) -> list[str]:
+    found = []
+    for status, what in ((Status.FAILED, "failed"), (Status.PARTIAL, "incomplete")):
+        names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell["status"] == status]
+        if names:
+            found.append(f"{_of(names, len(sweep.cells), 'cell')} {what}: {_listed(names)}.")
+    return found
+
+
+def _variants_not_ok(sweep: Sweep) -> list[str]:
+    bad = [row for row in sweep.variants if row["status"] not in (Status.OK, None)]
+    names = [_variant_name(sweep, row) for row in bad]
+    if not names:
+        return []
+    return [f"{_of(names, len(sweep.variants), 'variant')} not ok: {_listed(names)}. The notes say why."]
+
+
+def _stopped_early(sweep: Sweep) -> list[str]:
+    wording = {
+        "max_time": "ran into the time limit before the precision asked for was reached",
+        "interrupted": "was interrupted",
+    }
+    found = []
+    for reason, what in wording.items():
+        names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell.get("stop_reason") == reason]
+        if names:
+            found.append(f"{_of(names, len(sweep.cells), 'cell')} {what}: {_listed(names)}.")
+    return found
+
+
+def _few_repeats(sweep: Sweep) -> list[str]:
+    names = [sweep.labels[cell_id] for cell_id, repeats in sweep.num_repeats.items() if repeats == 1]
+    if not names:
+        return []
+    where = "" if len(names) == len(sweep.cells) else f" in {_listed(names)}"
+    return [
+        f"Each prompt was measured once{where}, so the timing noise of one prompt can't be seen. "
+        "Raise the repeats."
+    ]
+
+
+def _few_prompts(sweep: Sweep) -> list[str]:
+    counts = [number(row.get("num_prompts")) for row in sweep.variants]
+    fewest = min((found for found in counts if found), default=None)
+    if fewest is None or fewest >= FEWEST_PROMPTS:
+        return []
+    return [
+        f"Only {count(fewest)} prompt{'' if fewest == 1 else 's'} measured in some variants: an interval "
+        f"over fewer than {FEWEST_PROMPTS} prompts doesn't reach its nominal 95%. Add prompts."
+    ]
+
+
+def _wide(sweep: Sweep) -> list[str]:
+    wide = [row for row in sweep.variants if _half_width(row) > WIDEST_RELATIVE_HALF_WIDTH]
+    if not wide:
+        return []
+    total = sum(not row["is_baseline"] for row in sweep.variants)
+    verb = "has" if len(wide) == 1 else "have"
+    limit = percent(WIDEST_RELATIVE_HALF_WIDTH)
+    lead = f"{_of(wide, total, 'speedup')} {verb} an interval wider than ±{limit}"
+    if len(wide) == total:
+        return [f"Every speedup's interval is wider than ±{limit}. More prompts or repeats would narrow it."]
+    names = [_variant_name(sweep, one.chosen) for one in sweep.series if one.chosen in wide and one.chosen]
+    among = f"recommended ones among them: {_listed(names)}" if names else "no recommended one among them"
+    return [f"{lead}, {among}. More prompts or repeats would narrow it."]
+
+
+def _idle(sweep: Sweep) -> list[str]:
+    shares = [(sweep.labels[cell["cell_id"]], decode_share(cell)) for cell in sweep.cells]
+    low = [
+        f"{label} ({percent(share)})"
+        for label, share in shares
+        if share is not None and share < LEAST_DECODE_SHARE
+    ]
+    if not low:
+        return []
+    share = percent(LEAST_DECODE_SHARE)
+    lead = f"Less than {share} of the measured phase was spent decoding in {_listed(low)}"
+    return [f"{lead}: the harness's own work took the rest, outside the timed calls."]
+
+
+def _outputs(sweep: Sweep) -> list[str]:
+    found = []
+    lossy = [_variant_name(sweep, row) for row in sweep.variants if row.get("lossless") is False]
+    if lossy:
+        found.append(f"Not lossless by design, so compare quality as well as speed: {_listed(lossy)}.")
+    differing = [
+        _variant_name(sweep, row) for row in sweep.agreement if row["num_equal"] < row["num_prompts"]
+    ]
+    if differing:
+        lead = f"Greedy output differs from the baseline's on some prompts for {_listed(differing)}"
+        found.append(f"{lead}.")
+    return found
+
+
+def _half_width(row: Row) -> float:
+    middle, low, high = (number(row.get(name)) for name in ("speedup", "speedup_low", "speedup_high"))
+    if not middle or low is None or high is None or row["is_baseline"]:
+        return 0.0
+    return (high - low) / 2 / middle
+
+
+def _variant_name(sweep: Sweep, row: Row) -> str:
+    name = variant_label(row)
+    return f"{sweep.labels[row['cell_id']]} · {name}" if sweep.has_many_cells else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    return joined(names, limit=6, separator="; ")
+
+
+def _of(names: Sequence[object], total: int, noun: str) -> str:
+    return f"{len(names)} of {total} {noun}{'' if total == 1 else 's'}"

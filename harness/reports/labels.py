@@ -1,0 +1,99 @@
+"""Names for cells, methods and series, built from what differs between them and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.records import BASELINE_METHOD
+from harness.reports.display import fact, k_is, number
+from harness.reports.sanitise import clipped
+
+Row = Mapping[str, Any]
+
+_PHRASES = {
+    "backend": "{}",
+    "target": "{}",
+    "device": "{}",
+    "dtype": "{}",
+    "target_quantization": "quantisation {}",
+    "batch_size": "batch {}",
+    "workload": "{}",
+    "temperature": "temperature {}",
+    "top_k": "top-k {}",
+    "top_p": "top-p {}",
+    "max_output_tokens": "at most {} tokens",
+}
+_LAST_RESORT = {
+    "backend_version": "version {}",
+    "target_revision": "revision {}",
+    "ignore_eos": "ignore EOS {}",
+    "num_prompts": "{} prompts",
+    "workload_sha256": "workload {}",
+}
+_METHODS = {
+    BASELINE_METHOD: "no speculation",
+    "draft_model": "draft model",
+    "ngram": "n-gram",
+    "medusa": "Medusa",
+    "eagle": "EAGLE",
+}
+_LONGEST_CHARACTERS = 60
+
+
+def method_label(method: object) -> str:
+    """A method's name as prose has it."""
+    return _METHODS.get(str(method), clipped(method, _LONGEST_CHARACTERS))
+
+
+def variant_label(row: Row) -> str:
+    """A variant's method and k."""
+    name = method_label(row.get("method"))
+    k = number(row.get("k"))
+    return name if not k else f"{name}, {k_is(k)}"
+
+
+def varying_facts(cells: Sequence[Row]) -> list[str]:
+    """Names of the facts that tell these cells apart, in reading order; the finer ones only where needed."""
+    varying = [name for name in _PHRASES if len({_value(cell, name) for cell in cells}) > 1]
+    known = {tuple(_value(cell, name) for name in varying) for cell in cells}
+    if len(known) < len(cells):
+        varying += [name for name in _LAST_RESORT if len({_value(cell, name) for cell in cells}) > 1]
+    return varying
+
+
+def phrase(name: str, value: object) -> str:
+    """One fact in words, such as `temperature 0.7`."""
+    pattern = _PHRASES.get(name) or _LAST_RESORT.get(name) or "{}"
+    return pattern.format(clipped(fact(value), _LONGEST_CHARACTERS))
+
+
+def cell_label(cell: Row, varying: Sequence[str]) -> str:
+    """A cell by the facts that differ between the cells; empty where nothing does."""
+    return " · ".join(phrase(name, cell.get(name)) for name in varying)
+
+
+def cell_labels(cells: Sequence[Row]) -> dict[str, str]:
+    """A distinct label per cell id: a lone cell is `this cell`, equal labels get a part of the hash."""
+    varying = varying_facts(cells)
+    labels = {str(cell["cell_id"]): cell_label(cell, varying) or "this cell" for cell in cells}
+    counts = {label: list(labels.values()).count(label) for label in labels.values()}
+    return {
+        cell_id: label if counts[label] == 1 else f"{label} · {cell_id[:8]}"
+        for cell_id, label in labels.items()
+    }
+
+
+def in_reading_order(cells: Sequence[Row]) -> list[Row]:
+    """Cells sorted by their varying facts, numbers as numbers."""
+    varying = varying_facts(cells)
+    return sorted(cells, key=lambda cell: [_sort_key(cell.get(name)) for name in varying])
+
+
+def _value(cell: Row, name: str) -> str:
+    return fact(cell.get(name))
+
+
+def _sort_key(value: object) -> tuple[int, float, str]:
+    found = number(value)
+    return (1, 0.0, fact(value)) if found is None else (0, found, "")

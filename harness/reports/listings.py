@@ -1,0 +1,138 @@
+"""The sections that list every variant: all results and the lossless check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
+from harness.reports.display import (
+    MISSING,
+    count,
+    decimal,
+    percent,
+    rate,
+    size,
+    with_interval,
+)
+from harness.reports.labels import Row
+from harness.reports.naming import variant_columns, variant_entries
+from harness.reports.sanitise import clipped
+from harness.reports.sweep import Sweep
+from harness.reports.words import Verdict, interval_text, verdict
+
+_NOTE_CHARACTERS = 500
+
+
+_RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
+    (
+        Column("speedup", hint="decode tokens per second over the baseline's, 95% interval"),
+        lambda row: _speedup(row),
+    ),
+    (
+        Column("end to end", hint="the same with the time to first token"),
+        lambda row: entry(_unless_baseline(row, interval_text(row, "end_to_end_speedup"))),
+    ),
+    (
+        Column("throughput", hint="the same over the wall time of whole batches"),
+        lambda row: entry(_unless_baseline(row, interval_text(row, "throughput_speedup"))),
+    ),
+    (Column("decode tok/s"), lambda row: entry(_rate(row, "decode_tok_per_s"))),
+    (Column("end-to-end tok/s"), lambda row: entry(_rate(row, "end_to_end_tok_per_s"))),
+    (Column("acceptance"), lambda row: entry(interval_text(row, "acceptance_rate"))),
+    (
+        Column("alpha", hint="constant acceptance that explains the steps"),
+        lambda row: entry(percent(row["iid_acceptance"])),
+    ),
+    (
+        Column("accepted per drafting step", hint="the target's own token not counted"),
+        lambda row: entry(decimal(row["mean_accepted_per_drafting_step"])),
+    ),
+    (
+        Column("tokens per forward", hint="output tokens over forwards of the target"),
+        lambda row: entry(decimal(row["tokens_per_forward"])),
+    ),
+    (Column("peak memory"), lambda row: entry(size(row["peak_memory_bytes"]))),
+    (Column("prompts"), lambda row: entry(count(row["num_prompts"]))),
+    (Column("trials"), lambda row: entry(count(row["num_trials"]))),
+    (Column("tokens"), lambda row: entry(count(row["num_output_tokens"]))),
+    (
+        Column("status", numeric=False),
+        lambda row: entry(str(row["status"]), "" if row["status"] == "ok" else "costs"),
+    ),
+)
+
+
+def results_section(sweep: Sweep) -> Section:
+    """Every variant of every cell with all headline figures."""
+    columns = [*variant_columns(sweep), *(column for column, _ in _RESULTS)]
+    body = [
+        [*variant_entries(sweep, row), *(write(row) for _, write in _RESULTS)] for row in sweep.all_variants
+    ]
+    noted = [row for row in sweep.all_variants if isinstance(row.get("notes"), str)]
+    notes = [[*variant_entries(sweep, row), entry(clipped(row["notes"], _NOTE_CHARACTERS))] for row in noted]
+    blocks: list[Block] = [Table("All variants", columns, body)]
+    if notes:
+        columns = [
+            *variant_columns(sweep),
+            Column("why figures are missing, and other remarks", numeric=False),
+        ]
+        blocks.append(Table("Notes", columns, notes))
+    lead = "A dash stands for a figure that can't be computed."
+    return Section("results", "All results", lead, blocks)
+
+
+def lossless_section(sweep: Sweep) -> Section:
+    """Whether greedy output is the baseline's, token for token."""
+    title = "Lossless check"
+    if not sweep.agreement:
+        reason = (
+            "Left out: it compares greedy output, and no cell ran at temperature 0 with its tokens stored."
+        )
+        return Section("lossless", title, omitted=reason)
+    names = ("equal prompts", "share", "first differing token", "in prompt", "median differing token")
+    columns = [*variant_columns(sweep), *(Column(name, numeric=name != "in prompt") for name in names)]
+    body = []
+    for row in sweep.agreement:
+        equal = row["num_equal"] == row["num_prompts"]
+        prompt = row["first_divergence_prompt_id"]
+        body.append(
+            [
+                *variant_entries(sweep, row),
+                entry(
+                    f"{count(row['num_equal'])} of {count(row['num_prompts'])}", "pays" if equal else "costs"
+                ),
+                entry(percent(row["share_equal"])),
+                entry(count(row["first_divergence_tokens"])),
+                entry(clipped(prompt, 60) if isinstance(prompt, str) else MISSING),
+                entry(count(row["median_divergence_tokens"])),
+            ]
+        )
+    lead = (
+        "At temperature 0 a lossless method writes the baseline's tokens. Output tokens are counted from 0."
+    )
+    blocks: list[Block] = [Table("Greedy output compared with the baseline's", columns, body)]
+    if any(row["num_equal"] < row["num_prompts"] for row in sweep.agreement):
+        blocks.append(
+            Prose(
+                "A difference is either two tokens whose logits are nearly equal, which verifying several "
+                "tokens at once rounds differently, or a fault in the method. The first kind is rare and "
+                "comes late in a sequence; look at the logits at the position given."
+            )
+        )
+    return Section("lossless", title, lead, blocks)
+
+
+def _speedup(row: Row) -> Entry:
+    if row["is_baseline"]:
+        return entry("baseline", "muted")
+    found = verdict(row)
+    tone = {Verdict.PAYS: "pays", Verdict.COSTS: "costs"}.get(found, "")
+    return entry(interval_text(row), tone)
+
+
+def _unless_baseline(row: Row, text: str) -> str:
+    return MISSING if row["is_baseline"] else text
+
+
+def _rate(row: Row, column: str) -> str:
+    return with_interval([row.get(f"{column}{end}") for end in ("", "_low", "_high")], rate)

@@ -1,0 +1,59 @@
+"""The order of the page, and the page as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.reports.blocks import Page, Section
+from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.curves import acceptance_section, positions_section, speedup_section
+from harness.reports.glossary import glossary_section
+from harness.reports.listings import lossless_section, results_section
+from harness.reports.provenance import environment_section, failures_section
+from harness.reports.sanitise import clipped
+from harness.reports.summary import subtitle, summary_section
+from harness.reports.sweep import Sweep
+from harness.reports.timings import cold_start_section, efficiency_section, latency_section
+from harness.reports.words import headline
+
+_SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
+    summary_section,
+    speedup_section,
+    acceptance_section,
+    positions_section,
+    tasks_section,
+    prediction_section,
+    split_section,
+    cold_start_section,
+    latency_section,
+    results_section,
+    lossless_section,
+    failures_section,
+    environment_section,
+    efficiency_section,
+)
+
+
+def page_of(sweep: Sweep) -> Page:
+    """Everything the report says, ready to lay out."""
+    return Page(
+        title=f"Speculative decoding: {clipped(sweep.name, 80)}",
+        subtitle=subtitle(sweep),
+        headline=headline(sweep.series),
+        sections=[*(section(sweep) for section in _SECTIONS), glossary_section()],
+    )
+
+
+def render(page: Page) -> str:
+    """The page as one HTML document that loads nothing."""
+    environment = Environment(
+        loader=PackageLoader("harness.reports", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("report.html.j2").render(page=page)
+    return "\n".join(line for line in text.splitlines() if line.strip()) + "\n"

@@ -1,0 +1,87 @@
+"""The top of the page: what was run, what to do, and what to be wary of."""
+
+from __future__ import annotations
+
+from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table, entry
+from harness.reports.cautions import cautions
+from harness.reports.display import MISSING, count, k_is, percent, rate
+from harness.reports.labels import Row, method_label, phrase
+from harness.reports.sanitise import clipped
+from harness.reports.series import Series
+from harness.reports.sweep import Sweep
+from harness.reports.words import VERDICT_LABELS, advice, interval_text, joined, verdict
+
+_MOST_SENTENCES = 12
+_IN_SUBTITLE = ("target", "backend", "device", "dtype", "workload")
+
+
+def summary_section(sweep: Sweep) -> Section:
+    """Recommendations in words and numbers, then the cautions."""
+    blocks: list[Block] = []
+    if sweep.series:
+        blocks.append(_recommendations(sweep))
+    if 0 < len(sweep.series) <= _MOST_SENTENCES:
+        blocks.append(Bullets([_advice(sweep, one) for one in sweep.series], title="What to do"))
+    warnings = cautions(sweep)
+    if warnings:
+        blocks.append(Bullets(warnings, tone="warning", title="Before relying on this"))
+    omitted = "" if sweep.series else "No speculating variant was stored, so there is nothing to compare."
+    return Section("summary", "Summary", blocks=blocks, omitted=omitted)
+
+
+def subtitle(sweep: Sweep) -> str:
+    """What was run, in one line."""
+    cell = sweep.cells[0]
+    same = [
+        phrase(name, cell.get(name)) for name in _IN_SUBTITLE if name in cell and name not in sweep.varying
+    ]
+    methods = list(dict.fromkeys(method_label(one.method) for one in sweep.series))
+    ks = sorted({int(row["k"]) for one in sweep.series for row in one.rows})
+    parts = [*same, *([joined(methods)] if methods else []), *([_k_range(ks)] if ks else [])]
+    num_cells, num_variants = len(sweep.cells), len(sweep.variants)
+    sizes = f"{num_cells} cell{'' if num_cells == 1 else 's'}, {num_variants} variants"
+    day = str(cell.get("started_at") or "")[:10]
+    return " · ".join([*parts, sizes, *([clipped(day, 10)] if day else [])])
+
+
+def _k_range(ks: list[int]) -> str:
+    consecutive = len(ks) > 2 and ks == list(range(ks[0], ks[-1] + 1))
+    return f"{k_is(ks[0])} to {ks[-1]}" if consecutive else f"{k_is(ks[0])}{joined(['', *map(str, ks[1:])])}"
+
+
+def _recommendations(sweep: Sweep) -> Table:
+    names = ("verdict", "k", "decode speedup", "end to end", "acceptance", "tok/s", "baseline tok/s")
+    lead = Column("setting" if len(sweep.series) > 1 else "method", numeric=False)
+    columns = [lead, *(Column(name, numeric=name != "verdict") for name in names)]
+    return Table("Recommended k", columns, [_recommendation(sweep, one) for one in sweep.series])
+
+
+def _recommendation(sweep: Sweep, one: Series) -> list[Entry]:
+    row = one.chosen
+    baseline = sweep.baseline(one.cell_id) or {}
+    if row is None:
+        return [entry(one.label), entry("not measured", "muted"), *(entry(MISSING) for _ in range(6))]
+    found = verdict(row)
+    return [
+        entry(one.label),
+        entry(VERDICT_LABELS[found], found.value),
+        entry(_recommended_k(row)),
+        entry(interval_text(row), found.value),
+        entry(interval_text(row, "end_to_end_speedup")),
+        entry(percent(row.get("acceptance_rate"))),
+        entry(rate(row.get("decode_tok_per_s"))),
+        entry(rate(baseline.get("decode_tok_per_s"))),
+    ]
+
+
+def _recommended_k(row: Row) -> str:
+    return count(row["k"])
+
+
+def _advice(sweep: Sweep, one: Series) -> str:
+    text = advice(one)
+    return (
+        f"{one.label[:1].upper()}{one.label[1:]}: {text[:1].lower()}{text[1:]}"
+        if len(sweep.series) > 1
+        else text
+    )

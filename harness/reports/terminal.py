@@ -1,0 +1,56 @@
+"""The few lines a terminal shows after a run: the best k of each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.reports.cautions import cautions
+from harness.reports.display import MISSING, count, percent, rate
+from harness.reports.sanitise import clipped
+from harness.reports.series import Series
+from harness.reports.sweep import Sweep, read_sweep
+from harness.reports.words import VERDICT_LABELS, interval_text, verdict
+from harness.results import Results
+
+_SETTING_CHARACTERS = 44
+_HEADER = ("best k", "speedup [95%]", "acceptance", "tok/s", "baseline", "verdict")
+_NUMERIC = (False, True, False, True, True, True, False)
+
+
+def summary_table(results: Results) -> str:
+    """A plain-text table, one row per setting, and the number of cautions; ends without a newline."""
+    sweep = read_sweep(results)
+    if not sweep.series:
+        return "No speculating variant was stored, so there is nothing to compare."
+    rows = [("setting", *_HEADER), *(_row(sweep, one) for one in sweep.series)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [_line(row, widths) for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    warnings = len(cautions(sweep))
+    if warnings:
+        lines.append(f"{warnings} caution{'' if warnings == 1 else 's'}: see the report's summary.")
+    return "\n".join(lines)
+
+
+def _row(sweep: Sweep, one: Series) -> tuple[str, ...]:
+    row, baseline = one.chosen, sweep.baseline(one.cell_id) or {}
+    label = clipped(one.label, _SETTING_CHARACTERS)
+    if row is None:
+        return (label, *(MISSING,) * 5, "not measured")
+    return (
+        label,
+        count(row["k"]),
+        interval_text(row),
+        percent(row.get("acceptance_rate")),
+        rate(row.get("decode_tok_per_s")),
+        rate(baseline.get("decode_tok_per_s")),
+        VERDICT_LABELS[verdict(row)],
+    )
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        text.rjust(width) if numeric else text.ljust(width)
+        for text, width, numeric in zip(row, widths, _NUMERIC, strict=True)
+    ]
+    return "  ".join(padded).rstrip()

@@ -1,0 +1,157 @@
+"""Sentences: what the numbers say to do, worded as strongly as the intervals allow and no stronger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from harness.reports.display import k_is, number, percent, ratio, with_interval
+from harness.reports.labels import Row, method_label
+from harness.reports.series import Series
+
+
+class Verdict(StrEnum):
+    """Whether speculation pays, by where the speedup's interval lies."""
+
+    PAYS = "pays"
+    COSTS = "costs"
+    UNCLEAR = "unclear"
+    UNKNOWN = "unknown"
+
+
+VERDICT_LABELS = {
+    Verdict.PAYS: "faster",
+    Verdict.COSTS: "slower",
+    Verdict.UNCLEAR: "no clear difference",
+    Verdict.UNKNOWN: "not judged",
+}
+
+
+def verdict(row: Row | None, measure: str = "speedup") -> Verdict:
+    """Judge one variant by whether its interval lies above 1, below or across; unknown without one."""
+    low, high = (number(row.get(f"{measure}_{end}")) if row else None for end in ("low", "high"))
+    if low is None or high is None:
+        return Verdict.UNKNOWN
+    if low > 1:
+        return Verdict.PAYS
+    return Verdict.COSTS if high < 1 else Verdict.UNCLEAR
+
+
+def interval_text(row: Row, measure: str = "speedup") -> str:
+    """A measure with its interval, `1.53x [1.47, 1.60]`."""
+    values = (row.get(measure), row.get(f"{measure}_low"), row.get(f"{measure}_high"))
+    return with_interval(values, percent if measure == "acceptance_rate" else ratio)
+
+
+def advice(series: Series) -> str:
+    """What to do for one series, in one to three sentences."""
+    row = series.chosen
+    if row is None:
+        return "No variant has a speedup: nothing to recommend."
+    k, text = k_is(row["k"]), f"{interval_text(row)} of the baseline's speed"
+    only = len(series.rows) == 1
+    found = verdict(row)
+    if found is Verdict.PAYS:
+        lead = f"{k} pays" if only else f"Use {k}"
+        return " ".join([f"{lead}: decoding runs at {text}.", *_fastest(series), *_end_to_end(row)])
+    if found is Verdict.COSTS:
+        subject = f"{k}" if only else f"even the fastest, {k},"
+        return f"Leave speculation off: {subject} decodes at {text}."
+    if found is Verdict.UNCLEAR:
+        subject = f"{k}" if only else f"the best, {k},"
+        lead = f"No clear gain: {subject} decodes at {text}, and the interval spans 1."
+        return f"{lead} Measure for longer, or leave speculation off."
+    return f"Not judged: {k} decodes at {text}, but without an interval it can't be told from noise."
+
+
+def _fastest(series: Series) -> list[str]:
+    fastest, chosen = series.fastest, series.chosen
+    if fastest is None or chosen is None or fastest is chosen:
+        return []
+    measured = f"{k_is(fastest['k'])} measured {ratio(fastest['speedup'])}"
+    return [f"{measured}, too close to tell apart: the smaller k wastes less work."]
+
+
+def _end_to_end(best: Row) -> list[str]:
+    found = verdict(best, "end_to_end_speedup")
+    if found in (Verdict.PAYS, Verdict.UNKNOWN):
+        return []
+    text = interval_text(best, "end_to_end_speedup")
+    why = "is slower" if found is Verdict.COSTS else "shows no clear gain"
+    return [f"End to end, with the time to first token, it {why}: {text}."]
+
+
+def headline(series: Sequence[Series]) -> str:
+    """The whole sweep in one sentence or two: does speculation pay here, where, and how much."""
+    judged = [one for one in series if one.chosen is not None]
+    if not judged:
+        return "No speedup could be measured."
+    missing = len(series) - len(judged)
+    return f"{_judgement(judged)}{f' No speedup could be measured in {missing} more.' if missing else ''}"
+
+
+def _judgement(judged: Sequence[Series]) -> str:
+    """The headline over series that have a speedup."""
+    groups: dict[Verdict, list[Series]] = {kind: [] for kind in Verdict}
+    for one in judged:
+        groups[verdict(one.chosen)].append(one)
+    top = max(judged, key=lambda one: float(one.chosen["speedup"]) if one.chosen else 0.0)
+    if len(judged) == 1:
+        return _single(judged[0])
+    paying = len(groups[Verdict.PAYS])
+    if paying == len(judged):
+        return f"Speculation pays in all {len(judged)} settings measured, most for {_place(top)}."
+    if paying:
+        lead = f"Speculation pays in {paying} of {len(judged)} settings measured"
+        return f"{lead}, most for {_place(top)}. {_rest(groups)}"
+    if len(groups[Verdict.COSTS]) == len(judged):
+        return (
+            f"Speculation is slower than plain decoding in all {len(judged)} settings measured: leave it off."
+        )
+    return f"Speculation shows no clear gain in any of {len(judged)} settings measured. {_rest(groups)}"
+
+
+def _single(series: Series) -> str:
+    best = series.chosen
+    if best is None:
+        return ""
+    text, k, method = interval_text(best), k_is(best["k"]), method_label(series.method)
+    lead, tail = {
+        Verdict.PAYS: ("Speculation pays", ""),
+        Verdict.COSTS: ("Speculation costs time here", ""),
+        Verdict.UNCLEAR: ("No clear gain from speculation", ", and the interval spans 1"),
+        Verdict.UNKNOWN: ("Not judged", ", without an interval"),
+    }[verdict(best)]
+    return f"{lead}: {method} with {k} decodes at {text} of the baseline's speed{tail}."
+
+
+def _place(series: Series) -> str:
+    best = series.chosen
+    if best is None:
+        return ""
+    return f"{series.label} with {k_is(best['k'])}: {interval_text(best)}"
+
+
+def _rest(groups: dict[Verdict, list[Series]]) -> str:
+    wording = {
+        Verdict.COSTS: "slower than plain decoding",
+        Verdict.UNCLEAR: "no clear difference",
+        Verdict.UNKNOWN: "not judged for want of an interval",
+    }
+    told = [
+        f"{wording[kind]} for {joined([one.label for one in groups[kind]], limit=4)}"
+        for kind in wording
+        if groups[kind]
+    ]
+    text = "; ".join(told)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def joined(names: Sequence[str], *, limit: int = 12, separator: str = ", ") -> str:
+    """Names as prose has them, `a, b and c`; past `limit` the rest as a number."""
+    shown = list(names[:limit])
+    if len(names) > limit:
+        shown.append(f"{len(names) - limit} more")
+    if len(shown) < 2:
+        return "".join(shown)
+    return f"{separator.join(shown[:-1])} and {shown[-1]}"

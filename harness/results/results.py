@@ -1,0 +1,62 @@
+"""The loader: a folder of stored cells in, data frames out."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import ResultFormatError
+from harness.results.agreement import greedy_agreement
+from harness.results.breakdowns import best_k, by_task, per_position
+from harness.results.cell_folder import CELL_FILE, read_cell
+from harness.results.frames import Frames
+from harness.results.summary import summarise
+
+
+class Results(Frames):
+    """The frames of a run or sweep, and the tables derived from them; units and columns: docs/results.md."""
+
+    @cached_property
+    def _summary(self) -> pd.DataFrame:
+        return summarise(self)
+
+    def summary(self) -> pd.DataFrame:
+        """One row per cell and variant: speeds, speedups with intervals, acceptance, latency, costs."""
+        return self._summary.copy()
+
+    def by_task(self) -> pd.DataFrame:
+        """One row per cell, variant and task: speedup and acceptance with intervals."""
+        return by_task(self)
+
+    def per_position(self) -> pd.DataFrame:
+        """One row per cell, variant and place in the draft: marginal and conditional acceptance."""
+        return per_position(self)
+
+    def best_k(self) -> pd.DataFrame:
+        """One row per cell and method: the fastest k, and the smallest that is as good."""
+        return best_k(self._summary)
+
+    def greedy_agreement(self) -> pd.DataFrame:
+        """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""
+        return greedy_agreement(self)
+
+
+def load(path: str | Path) -> Results:
+    """Read the results of a run or sweep.
+
+    Args:
+        path: the folder of one name, such as `results/k_temperature`, or of a single cell.
+
+    Raises:
+        ResultFormatError: no cells are there, or a file is of another version or damaged.
+    """
+    folder = Path(path)
+    files = [folder / CELL_FILE] if (folder / CELL_FILE).is_file() else sorted(folder.glob(f"*/{CELL_FILE}"))
+    if not files:
+        raise ResultFormatError(
+            f"{folder}: no stored cells (no */{CELL_FILE}). Give the folder of one run or sweep, "
+            "such as results/k_temperature, or measure first."
+        )
+    return Results(folder, [read_cell(file.parent) for file in files])

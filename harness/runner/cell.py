@@ -1,0 +1,286 @@
+"""Measure one cell: open the engine, prepare the variants, warm up, run the blocks, keep everything."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+
+from harness.backends.base import ColdStart, Session
+from harness.errors import HarnessError, StorageError
+from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
+from harness.results.store import CellWriter, ResultStore
+from harness.runner.environment import describe_environment
+from harness.runner.plan import CellPlan
+from harness.runner.progress import SweepProgress
+from harness.runner.schedule import Block, blocks
+from harness.runner.sessions import SessionPool
+from harness.runner.stop import StopRule
+from harness.runner.trial import run_trial, unmeasured, warmup_blocks
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a cell, after everything measured was stored."""
+
+
+def measure_cell(
+    plan: CellPlan, *, store: ResultStore, pool: SessionPool, progress: SweepProgress
+) -> CellRecord:
+    """Measure what is missing of a cell.
+
+    Failures of a variant or of the cell are stored, not raised.
+
+    Returns:
+        The stored record; `status` says whether all of it was measured.
+
+    Raises:
+        StorageError: results can't be written.
+        Interrupted: Ctrl-C; what was measured is stored.
+    """
+    return _CellRun(plan, store, pool, progress).run()
+
+
+class _CellRun:
+    def __init__(
+        self, plan: CellPlan, store: ResultStore, pool: SessionPool, progress: SweepProgress
+    ) -> None:
+        self.plan, self.store, self.pool, self.progress = plan, store, pool, progress
+        self.baseline = plan.variants[0]
+        self.num_blocks = -(-len(plan.prompts) // plan.config.batch_size)
+        self.stop = StopRule(
+            plan.config.measure, baseline_id=self.baseline.variant_id, num_blocks=self.num_blocks
+        )
+        self.done: set[tuple[str, int]] = set()
+        self.record = self._new_record()
+        self.alive = list(plan.variants)
+        self.expected_trials = plan.config.measure.min_repeats * self.num_blocks * len(plan.variants)
+        self.trials_counted = 0
+
+    def run(self) -> CellRecord:
+        self._load_earlier()
+        if self.stop.reason(self._next_block()) is not None and self.record.status == Status.OK:
+            self._count(self.expected_trials)
+            return self.record
+        writer = self.store.open_cell(self.record)
+        try:
+            self._measure(writer)
+        except StorageError:
+            raise
+        except KeyboardInterrupt:
+            self.record.status, self.record.stop_reason = Status.PARTIAL, "interrupted"
+            self._finish(writer)
+            raise Interrupted from None
+        except Exception as error:
+            self._fail("cell", None, error)
+            self.record.status = Status.PARTIAL if self.done else Status.FAILED
+        self._finish(writer)
+        self.progress.drop(self.expected_trials - self.trials_counted)
+        return self.record
+
+    def _measure(self, writer: CellWriter) -> None:
+        session = self._open()
+        self._prepare(session)
+        gc.collect()
+        # what is loaded by now stays: keep the collector from walking it between trials
+        gc.freeze()
+        try:
+            self._warm_up(session, writer)
+            self._run_blocks(session, writer)
+        finally:
+            gc.unfreeze()
+
+    def _open(self) -> Session:
+        for part, model in [("fetch_target", self.plan.engine.target), *self._named_drafters()]:
+            if model.setup_s > 0:
+                self._cold_start([ColdStart(part, model.setup_s)])
+        session, is_new = self.pool.get(self.plan)
+        if is_new:
+            self._cold_start(session.cold_start)
+        self.record.facts |= dict(session.facts())
+        return session
+
+    def _named_drafters(self) -> list[tuple[str, Any]]:
+        return [("fetch_drafter", model) for model in self.plan.drafters.values()]
+
+    def _prepare(self, session: Session) -> None:
+        for variant in list(self.alive):
+            drafter = self.plan.drafters[variant.drafter] if variant.drafter else None
+            with_parts = self._guarded(
+                "prepare", variant, lambda v=variant, d=drafter: session.prepare(v, d, self.plan.decoding)  # type: ignore[misc]
+            )
+            if with_parts is not None:
+                applied, parts = with_parts
+                self._row(variant)["applied"] = dict(applied)
+                self._cold_start(parts)
+
+    def _warm_up(self, session: Session, writer: CellWriter) -> None:
+        epoch = perf_counter()
+        for block in warmup_blocks(self.plan, self.alive):
+            for variant in block.order:
+                if variant not in self.alive:
+                    continue
+                self.progress.describe(f"warmup {variant.variant_id}")
+                rows = self._guarded(
+                    "warmup",
+                    variant,
+                    lambda v=variant, b=block: run_trial(  # type: ignore[misc]
+                        session, self.plan, v, b, phase=Phase.WARMUP, epoch=epoch
+                    ),
+                )
+                if rows:
+                    writer.append(rows)
+                    part = "first_call" if block.number == 0 else "warmup"
+                    self._cold_start([ColdStart(part, rows[0].trial_s or 0.0, variant.variant_id)])
+
+    def _run_blocks(self, session: Session, writer: CellWriter) -> None:
+        measure = self.plan.config.measure
+        epoch = perf_counter()
+        earlier_wall, earlier_decode = self.record.measured_wall_s or 0.0, self.record.decode_wall_s or 0.0
+        decoding = 0.0
+        schedule = blocks(
+            self.plan.prompts,
+            self.plan.variants,
+            batch_size=self.plan.config.batch_size,
+            repeats=measure.max_repeats,
+            seed=measure.seed,
+        )
+        for block in schedule:
+            if all((variant.variant_id, block.number) in self.done for variant in self.alive):
+                self._count(len(self.alive))
+                continue
+            self.record.stop_reason = self.stop.reason(block.number)
+            if self.record.stop_reason is not None or self.baseline not in self.alive:
+                break
+            rows: list[Observation] = []
+            try:
+                for variant in block.order:
+                    rows += self._trial(session, variant, block, epoch)
+            finally:
+                writer.append(rows)
+                decoding += sum(row.trial_s or 0.0 for row in rows) / max(1, len(block.prompts))
+                self.record.measured_wall_s = earlier_wall + perf_counter() - epoch
+                self.record.decode_wall_s = earlier_decode + decoding
+        else:
+            self.record.stop_reason = "max_repeats"
+
+    def _trial(self, session: Session, variant: Variant, block: Block, epoch: float) -> list[Observation]:
+        if (variant.variant_id, block.number) in self.done:
+            self._count(1)
+            return []
+        phase = Phase.MEASURE
+        if variant not in self.alive:
+            self._count(1)
+            error = str(self._row(variant)["error"])
+            return unmeasured(self.plan, variant, block, phase=phase, status=Status.SKIPPED, error=error)
+        self.progress.describe(f"{self._label()} {variant.variant_id}")
+        rows = self._guarded(
+            "measure", variant, lambda: run_trial(session, self.plan, variant, block, phase=phase, epoch=epoch)
+        )
+        self._count(1)
+        if rows is None:
+            error = str(self._row(variant)["error"])
+            return unmeasured(self.plan, variant, block, phase=phase, status=Status.FAILED, error=error)
+        self.done.add((variant.variant_id, block.number))
+        self.stop.add(rows)
+        return rows
+
+    def _guarded(self, stage: str, variant: Variant, action: Callable[[], Any]) -> Any:
+        """Run one variant's action; its failure is kept, takes the variant out, and the cell goes on."""
+        try:
+            return action()
+        except StorageError:
+            raise
+        except Exception as error:
+            self._fail(stage, variant, error)
+            self.alive.remove(variant)
+            return None
+
+    def _fail(self, stage: str, variant: Variant | None, error: Exception) -> None:
+        text = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+        name = variant.variant_id if variant else None
+        self.record.failures.append(Failure(stage, name, text, traceback.format_exc()))
+        if variant is not None:
+            self._row(variant).update(status=Status.FAILED.value, error=text)
+        self.progress.line(f"failed: {name or self._label()} ({stage}): {text}")
+
+    def _finish(self, writer: CellWriter) -> None:
+        if self.record.status == Status.OK and self.record.failures:
+            self.record.status = Status.PARTIAL
+        if self.baseline not in self.alive:
+            self.record.status = Status.PARTIAL if self.done else Status.FAILED
+        self.record.finished_at = _now()
+        writer.finish(self.record)
+
+    def _load_earlier(self) -> None:
+        """Take over what an earlier run of the same cell stored."""
+        if not self.plan.config.resume:
+            self.store.discard(self.plan.cell_id)
+            return
+        stored = self.store.load_cell(self.plan.cell_id)
+        if stored is None:
+            return
+        frame = stored.observations
+        for row in frame[(frame["phase"] == Phase.MEASURE.value) & (frame["status"] == Status.OK.value)].itertuples():
+            self.done.add((str(row.variant_id), int(row.block)))
+        self.record.measured_wall_s = stored.record.measured_wall_s
+        self.record.decode_wall_s = stored.record.decode_wall_s
+        if stored.record.status == Status.OK:
+            self.record = stored.record
+        self.stop.replay(frame)
+
+    def _next_block(self) -> int:
+        complete = [
+            number
+            for number in {block for _, block in self.done}
+            if all((variant.variant_id, number) in self.done for variant in self.alive)
+        ]
+        return max(complete) + 1 if complete else 0
+
+    def _count(self, trials: int) -> None:
+        self.trials_counted += trials
+        self.progress.advance(trials)
+
+    def _cold_start(self, parts: Any) -> None:
+        self.record.cold_start += [asdict(part) for part in parts]
+
+    def _row(self, variant: Variant) -> dict[str, Any]:
+        return next(row for row in self.record.variants if row["variant_id"] == variant.variant_id)
+
+    def _label(self) -> str:
+        return f"T={self.plan.config.sampling.temperature:g} {self.plan.facts['workload']}"
+
+    def _new_record(self) -> CellRecord:
+        plan = self.plan
+        return CellRecord(
+            cell_id=plan.cell_id,
+            name=plan.config.name,
+            status=Status.OK.value,
+            facts=dict(plan.facts),
+            variants=[_variant_row(variant) for variant in plan.variants],
+            environment=describe_environment(),
+            config=asdict(plan.config),
+            started_at=_now(),
+        )
+
+
+def _variant_row(variant: Variant) -> dict[str, Any]:
+    return {
+        "variant_id": variant.variant_id,
+        "method": variant.method,
+        "k": variant.k,
+        "drafter": variant.drafter,
+        "options": dict(variant.options),
+        "lossless": variant.lossless,
+        "is_baseline": variant.is_baseline,
+        "status": Status.OK.value,
+        "error": None,
+        "applied": {},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
