@@ -75,7 +75,7 @@ class Steps:
     Attributes:
         proposed: drafted tokens.
         accepted: drafted tokens that the target accepted; never its own token.
-        emitted: tokens that reached the output: `accepted + 1`, less where EOS or the limit cut the last step.
+        emitted: tokens that reached the output: `accepted + 1`, less where EOS or the limit cut the step.
         draft_s: seconds drafting took.
         verify_s: seconds the target's forward and the acceptance took.
     """

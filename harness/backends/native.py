@@ -161,7 +161,9 @@ def available_cores() -> int:
 
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError("backend.device=cuda was asked for, but PyTorch sees no CUDA device. Use cpu or auto.")
+        raise UnsupportedError(
+            "backend.device=cuda was asked for, but PyTorch sees no CUDA device. Use cpu or auto."
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

@@ -27,7 +27,11 @@ CONFIG_NAME = "config"
 
 
 def compose_cells(
-    overrides: Sequence[str], *, config_dir: str | None = None, config_name: str = CONFIG_NAME, multirun: bool = False
+    overrides: Sequence[str],
+    *,
+    config_dir: str | None = None,
+    config_name: str = CONFIG_NAME,
+    multirun: bool = False,
 ) -> list[HarnessConfig]:
     """Compose and check each job that Hydra would run, in its order.
 
@@ -50,7 +54,9 @@ def compose_cells(
         if multirun or master.hydra.mode == RunMode.MULTIRUN:
             jobs = [loader.load_sweep_config(master, job) for job in _jobs(master, overrides)]
         else:
-            single = loader.load_configuration(config_name, overrides=lines, run_mode=RunMode.RUN, from_shell=True)
+            single = loader.load_configuration(
+                config_name, overrides=lines, run_mode=RunMode.RUN, from_shell=True
+            )
             jobs = [single]
         return [to_config(_without_hydra(job)) for job in jobs]
 
@@ -93,7 +99,9 @@ def _readable_errors(overrides: Sequence[str]) -> Iterator[None]:
 def _missing_group(error: MissingConfigException) -> ConfigError:
     name = error.missing_cfg_file or ""
     group, _, option = str(name).rpartition("/")
-    return ConfigError(group or "configuration", "has no such file", option, suggest(option, error.options or ()))
+    return ConfigError(
+        group or "configuration", "has no such file", option, suggest(option, error.options or ())
+    )
 
 
 def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:

@@ -44,7 +44,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _only_shows(parsed: Any) -> bool:
-    return bool(parsed.help or parsed.hydra_help or parsed.version or parsed.cfg or parsed.info or parsed.shell_completion)
+    shows = ("help", "hydra_help", "cfg", "info", "shell_completion")
+    return any(getattr(parsed, name, None) for name in shows)
 
 
 def _run_hydra(arguments: Sequence[str], task: Any) -> None:

@@ -90,7 +90,10 @@ class Sweep:
             print(summary_table(load(self._store.path)))
             print(f"report: {page}")
         except HarnessError as error:
-            print(f"error: the results are stored in {self._store.path}, but no report: {error}", file=sys.stderr)
+            print(
+                f"error: the results are stored in {self._store.path}, but no report: {error}",
+                file=sys.stderr,
+            )
 
 
 def _key(config: HarnessConfig) -> str:

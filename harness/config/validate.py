@@ -24,7 +24,9 @@ def validate(config: HarnessConfig) -> None:
         ConfigError: naming the field, what it must be, what it is and the remedy.
     """
     if not re.fullmatch(r"[\w.-]+", config.name) or config.name.startswith("."):
-        raise ConfigError("name", "must be letters, digits, '_', '-' or '.'", config.name, "It names a folder.")
+        raise ConfigError(
+            "name", "must be letters, digits, '_', '-' or '.'", config.name, "It names a folder."
+        )
     _at_least("batch_size", config.batch_size, 1)
     _backend(config)
     _sampling(config)
@@ -44,7 +46,7 @@ def k_values(method: MethodConfig, *, field: str = "method") -> list[int]:
         ConfigError: not a whole number above 0, a repeated one, or none at all.
     """
     given = method.k if isinstance(method.k, list | tuple) else [method.k]
-    remedy = "Give one number or a list, such as method.k=5 or 'method.k=[1,3,5]'; the baseline is always measured."
+    remedy = "Give one number or a list, such as method.k=5 or 'method.k=[1,3,5]'. The baseline needs none."
     if not given:
         raise ConfigError(f"{field}.k", "needs at least one number", method.k, remedy)
     for value in given:
@@ -68,11 +70,16 @@ def _sampling(config: HarnessConfig) -> None:
     sampling = config.sampling
     if not math.isfinite(sampling.temperature) or sampling.temperature < 0:
         raise ConfigError(
-            "sampling.temperature", "must be a finite number of 0 or more", sampling.temperature, "0 is greedy."
+            "sampling.temperature",
+            "must be a finite number of 0 or more",
+            sampling.temperature,
+            "0 is greedy.",
         )
     _at_least("sampling.top_k", sampling.top_k, 0)
     if not 0 < sampling.top_p <= 1:
-        raise ConfigError("sampling.top_p", "must lie above 0 and up to 1", sampling.top_p, "1 keeps all tokens.")
+        raise ConfigError(
+            "sampling.top_p", "must lie above 0 and up to 1", sampling.top_p, "1 keeps all tokens."
+        )
 
 
 def _workload(config: HarnessConfig) -> None:

@@ -55,7 +55,7 @@ class Architecture:
         family = str(config.get("model_type", "?"))
         if family not in _FAMILIES:
             raise UnsupportedError(
-                f"model_type {family!r} isn't implemented by the native engine; it runs {', '.join(_FAMILIES)}."
+                f"model_type {family!r} isn't implemented by the native engine; it runs {_FAMILIES}."
             )
         if config.get("hidden_act", "silu") != "silu":
             raise UnsupportedError(f"hidden_act {config['hidden_act']!r} isn't implemented; only 'silu' is.")

@@ -21,7 +21,7 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
         weight: [out_features, in_features].
         bias: [out_features] or None.
     """
-    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available():
+    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and torch._C._has_mkldnn:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
         return _PackedLinear(packed, bias)
     return _PlainLinear(weight.contiguous(), bias)

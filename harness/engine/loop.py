@@ -25,7 +25,9 @@ class Decoder:
         k: drafted tokens per step.
     """
 
-    def __init__(self, target: Transformer, *, capacity: int, drafter: Drafter | None = None, k: int = 0) -> None:
+    def __init__(
+        self, target: Transformer, *, capacity: int, drafter: Drafter | None = None, k: int = 0
+    ) -> None:
         """See the class."""
         self._target = target
         self._cache = target.new_cache(batch=1, capacity=capacity)

@@ -40,7 +40,13 @@ class Transformer:
     """
 
     def __init__(
-        self, architecture: Architecture, *, embeddings: Tensor, layers: list[Layer], norm: Tensor, head: Linear
+        self,
+        architecture: Architecture,
+        *,
+        embeddings: Tensor,
+        layers: list[Layer],
+        norm: Tensor,
+        head: Linear,
     ) -> None:
         """Take weights already on their device; see `harness.engine.weights.load_transformer`."""
         self.architecture = architecture
@@ -60,7 +66,7 @@ class Transformer:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Of keys and values: float32 on CPUs, where attention over bfloat16 rows is about four times slower."""
+        """Of keys and values: float32 on CPUs, where attention over bfloat16 rows is four times slower."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
 
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:

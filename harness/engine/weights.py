@@ -56,7 +56,9 @@ def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
 
     def fused(*names: str, bias: bool) -> Linear:
         weight = torch.cat([tensors.get(f"{prefix}{name}.weight") for name in names])
-        return make_linear(weight, torch.cat([tensors.get(f"{prefix}{n}.bias") for n in names]) if bias else None)
+        return make_linear(
+            weight, torch.cat([tensors.get(f"{prefix}{n}.bias") for n in names]) if bias else None
+        )
 
     attention = "self_attn."
     return Layer(

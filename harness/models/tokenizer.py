@@ -55,6 +55,18 @@ class Tokenizer:
             )
         return [int(token) for token in ids]
 
+    def encode_user_text(self, text: str) -> list[int]:
+        """Token ids of a conversation that is one user turn, the assistant's turn opened."""
+        return self._encode_chat([{"role": "user", "content": text}])
+
+    def render_user_text(self, text: str) -> str:
+        """What the chat template makes of one user turn."""
+        return str(self._backend.apply_chat_template([{"role": "user", "content": text}], tokenize=False))
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of text that already holds its special tokens."""
+        return [int(token) for token in self._backend.encode(text, add_special_tokens=False)]
+
     def vocabulary(self) -> dict[str, int]:
         """Token to id, added tokens included."""
         return dict(self._backend.get_vocab())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.reports.page import page_of, render
-from harness.reports.sweep import read_sweep
+from harness.reports.sweep import Sweep
 from harness.results import load
 from harness.results.storage import storage_errors, write_atomic
 
@@ -26,7 +26,7 @@ def build_report(results_dir: Path, out_dir: Path) -> Path:
         ResultFormatError: no cells are there, or they can't be read.
         StorageError: the page can't be written.
     """
-    text = render(page_of(read_sweep(load(results_dir))))
+    text = render(page_of(Sweep(load(results_dir))))
     with storage_errors(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / REPORT_FILE

@@ -65,10 +65,8 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
 def results_section(sweep: Sweep) -> Section:
     """Every variant of every cell with all headline figures."""
     columns = [*variant_columns(sweep), *(column for column, _ in _RESULTS)]
-    body = [
-        [*variant_entries(sweep, row), *(write(row) for _, write in _RESULTS)] for row in sweep.all_variants
-    ]
-    noted = [row for row in sweep.all_variants if isinstance(row.get("notes"), str)]
+    body = [[*variant_entries(sweep, row), *(write(row) for _, write in _RESULTS)] for row in sweep.variants]
+    noted = [row for row in sweep.variants if isinstance(row.get("notes"), str)]
     notes = [[*variant_entries(sweep, row), entry(clipped(row["notes"], _NOTE_CHARACTERS))] for row in noted]
     blocks: list[Block] = [Table("All variants", columns, body)]
     if notes:

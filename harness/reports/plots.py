@@ -239,9 +239,10 @@ def _formatter(scale: Scale) -> Formatter:
 class _RatioFormatter(Formatter):
     """Ticks such as `1.0x`, with the digits that the tick spacing needs."""
 
+    _digits = 2
+
     def __call__(self, x: float, pos: int | None = None) -> str:
-        coarse = all(abs(tick * 10 - round(tick * 10)) < 1e-6 for tick in self.locs)
-        return f"{x:.{1 if coarse else 2}f}x"
+        return f"{x:.{self._digits}f}x"
 
     def set_locs(self, locs: Sequence[float]) -> None:
-        self.locs = list(locs)
+        self._digits = 1 if all(abs(tick * 10 - round(tick * 10)) < 1e-6 for tick in locs) else 2

@@ -53,7 +53,7 @@ def _recommendations(sweep: Sweep) -> Table:
     names = ("verdict", "k", "decode speedup", "end to end", "acceptance", "tok/s", "baseline tok/s")
     lead = Column("setting" if len(sweep.series) > 1 else "method", numeric=False)
     columns = [lead, *(Column(name, numeric=name != "verdict") for name in names)]
-    return Table("Recommended k", columns, [_recommendation(sweep, one) for one in sweep.series])
+    return Table("Best k of each setting", columns, [_recommendation(sweep, one) for one in sweep.series])
 
 
 def _recommendation(sweep: Sweep, one: Series) -> list[Entry]:

@@ -164,13 +164,13 @@ def _themed(source: str, identifier: str, *, title: str, description: str) -> st
     body = re.sub(r'(?<= )id="', f'id="{identifier}-', body)
     body = body.replace("url(#", f"url(#{identifier}-").replace('xlink:href="#', f'href="#{identifier}-')
     body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)
+    body = re.sub(r"font-family: [^;\"]*;?\s*", "", body)
     for sentinel, variable in _SENTINELS.items():
         body = body.replace(sentinel, variable)
     body = re.sub(r"#010e(2[0-6])", lambda found: f"var(--series-{int(found.group(1), 16) - 0x20})", body)
     body = re.sub(r"\s*\n\s*", "\n", body)
-    width = viewbox.group(1).split()[2]
     head = (
-        f'<svg class="plot" viewBox="{viewbox.group(1)}" style="--width: {width}px" role="img" '
+        f'<svg class="plot" viewBox="{viewbox.group(1)}" role="img" '
         f'aria-labelledby="{identifier}-title {identifier}-desc">'
         f'<title id="{identifier}-title">{escape(title)}</title>'
         f'<desc id="{identifier}-desc">{escape(description)}</desc>'

@@ -1,9 +1,8 @@
-"""The results of a sweep as plain rows: read once from the frames, then shared by every section."""
+"""The results of a sweep as plain rows, read from the frames once and shared by every section."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,37 +16,71 @@ if TYPE_CHECKING:
     from harness.results import Results
 
 
-@dataclass(frozen=True)
 class Sweep:
-    """Rows by topic; every row has a `cell_id`, most a `variant_id`.
+    """Rows by topic, derived when first asked for; every row has a `cell_id`, most a `variant_id`."""
 
-    Attributes:
-        name: of the run or sweep.
-        cells: one row per cell, in reading order.
-        variants: summary rows, baselines included.
-        best: fastest and recommended k per cell and method.
-        tasks: summary by task.
-        positions: acceptance by place in the draft.
-        agreement: greedy output compared with the baseline's.
-        cold_start: timed set-up parts.
-        failures: what went wrong.
-        records: full records by cell id.
-        facts: names of the cell columns that hold facts.
-        num_repeats: measured passes over the prompts, by cell id.
-    """
+    def __init__(self, results: Results) -> None:
+        """Wrap what was loaded; no statistic is computed here that the results don't define."""
+        self._results = results
 
-    name: str
-    cells: Sequence[Row]
-    variants: Sequence[Row]
-    best: Sequence[Row]
-    tasks: Sequence[Row]
-    positions: Sequence[Row]
-    agreement: Sequence[Row]
-    cold_start: Sequence[Row]
-    failures: Sequence[Row]
-    records: dict[str, CellRecord]
-    facts: Sequence[str]
-    num_repeats: dict[str, int]
+    @cached_property
+    def name(self) -> str:
+        """Of the run or sweep."""
+        return str(next((cell["name"] for cell in self.cells if cell.get("name")), self._results.path.name))
+
+    @cached_property
+    def cells(self) -> Sequence[Row]:
+        """One row per cell, in reading order."""
+        return in_reading_order(_rows(self._results.cells))
+
+    @cached_property
+    def variants(self) -> Sequence[Row]:
+        """Summary rows of all variants, baselines included, in reading order."""
+        rows = _rows(self._results.summary())
+        order = {cell["cell_id"]: place for place, cell in enumerate(self.cells)}
+        return sorted(rows, key=lambda row: (order[row["cell_id"]], *_variant_order(row)))
+
+    @cached_property
+    def tasks(self) -> Sequence[Row]:
+        """Speedup and acceptance by task."""
+        return _rows(self._results.by_task())
+
+    @cached_property
+    def positions(self) -> Sequence[Row]:
+        """Acceptance by place in the draft."""
+        return _rows(self._results.per_position())
+
+    @cached_property
+    def agreement(self) -> Sequence[Row]:
+        """Greedy output compared with the baseline's."""
+        return _rows(self._results.greedy_agreement())
+
+    @cached_property
+    def cold_start(self) -> Sequence[Row]:
+        """Timed set-up parts."""
+        return _rows(self._results.cold_start)
+
+    @cached_property
+    def failures(self) -> Sequence[Row]:
+        """What went wrong."""
+        return _rows(self._results.failures)
+
+    @cached_property
+    def records(self) -> dict[str, CellRecord]:
+        """Full records by cell id."""
+        return dict(self._results.records)
+
+    @cached_property
+    def facts(self) -> Sequence[str]:
+        """Names of the cell columns that hold facts."""
+        return list(self._results.fact_columns)
+
+    @cached_property
+    def num_repeats(self) -> dict[str, int]:
+        """Measured passes over the prompts, by cell id."""
+        rows = self._results.observations
+        repeats = rows[rows["phase"] == Phase.MEASURE.value].groupby("cell_id")["repeat"].nunique()
+        return {str(cell_id): int(count) for cell_id, count in repeats.items()}
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -62,17 +95,12 @@ class Sweep:
     @cached_property
     def series(self) -> list[Series]:
         """The speculating variants, grouped for reading."""
-        return series_of(self.cells, self.variants, self.best)
+        return series_of(self.cells, self.variants, _rows(self._results.best_k()))
 
     @property
     def has_many_cells(self) -> bool:
         """Whether a row needs to say which cell it belongs to."""
         return len(self.cells) > 1
-
-    @property
-    def all_variants(self) -> list[Row]:
-        """Summary rows in reading order."""
-        return [row for cell in self.cells for row in self.variants_of(cell["cell_id"])]
 
     def baseline(self, cell_id: str) -> Row | None:
         """The row without speculation of a cell."""
@@ -80,30 +108,11 @@ class Sweep:
 
     def variants_of(self, cell_id: str) -> list[Row]:
         """Summary rows of a cell, the baseline first, then by method and k."""
-        own = [row for row in self.variants if row["cell_id"] == cell_id]
-        return sorted(own, key=lambda row: (not row["is_baseline"], str(row["method"]), float(row["k"] or 0)))
+        return [row for row in self.variants if row["cell_id"] == cell_id]
 
 
-def read_sweep(results: Results) -> Sweep:
-    """Take from results what a report shows; derives no statistic of its own."""
-    measured = results.observations
-    measured = measured[measured["phase"] == Phase.MEASURE.value]
-    repeats = measured.groupby("cell_id")["repeat"].nunique()
-    cells = in_reading_order(_rows(results.cells))
-    return Sweep(
-        name=str(next((cell["name"] for cell in cells if cell.get("name")), results.path.name)),
-        cells=cells,
-        variants=_rows(results.summary()),
-        best=_rows(results.best_k()),
-        tasks=_rows(results.by_task()),
-        positions=_rows(results.per_position()),
-        agreement=_rows(results.greedy_agreement()),
-        cold_start=_rows(results.cold_start),
-        failures=_rows(results.failures),
-        records=dict(results.records),
-        facts=list(results.fact_columns),
-        num_repeats={str(cell_id): int(count) for cell_id, count in repeats.items()},
-    )
+def _variant_order(row: Row) -> tuple[bool, str, float]:
+    return not row["is_baseline"], str(row["method"]), float(row["k"] or 0)
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:

@@ -8,7 +8,7 @@ from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, percent, rate
 from harness.reports.sanitise import clipped
 from harness.reports.series import Series
-from harness.reports.sweep import Sweep, read_sweep
+from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, interval_text, verdict
 from harness.results import Results
 
@@ -19,7 +19,7 @@ _NUMERIC = (False, True, False, True, True, True, False)
 
 def summary_table(results: Results) -> str:
     """A plain-text table, one row per setting, and the number of cautions; ends without a newline."""
-    sweep = read_sweep(results)
+    sweep = Sweep(results)
     if not sweep.series:
         return "No speculating variant was stored, so there is nothing to compare."
     rows = [("setting", *_HEADER), *(_row(sweep, one) for one in sweep.series)]

@@ -31,7 +31,7 @@ _PART_NAMES = {
 
 def latency_section(sweep: Sweep) -> Section:
     """Percentiles of the waits of every variant."""
-    rows = sweep.all_variants
+    rows = sweep.variants
     shown = [name for name in _WAITS if any(number(row.get(f"{name}_p50_s")) is not None for row in rows)]
     if not shown:
         return Section("latency", "Latency", omitted="Left out: no sequence was measured.")
@@ -49,7 +49,7 @@ def latency_section(sweep: Sweep) -> Section:
     ]
     lead = (
         "Per sequence (steps: per verification step), in the measured phase. Speculation emits several "
-        "tokens at once, so the time per output token is a sequence's average, not the gap between two tokens."
+        "tokens at once, so TPOT is an average over a sequence, not the gap between two tokens."
     )
     return Section(
         "latency", "Latency", lead, [Table("Milliseconds", [*variant_columns(sweep), *columns], body)]

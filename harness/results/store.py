@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -73,6 +74,13 @@ class ResultStore:
         """
         folder = self.path / file_name(cell_id)
         return read_cell(folder) if (folder / CELL_FILE).is_file() else None
+
+    def discard(self, cell_id: str) -> None:
+        """Delete a cell, if it is there, so that it is measured from the start."""
+        folder = self.path / file_name(cell_id)
+        if folder.is_dir():
+            with storage_errors(folder):
+                shutil.rmtree(folder)
 
     def cell_ids(self) -> list[str]:
         """Names of the stored cells, sorted."""

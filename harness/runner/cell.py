@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.backends.base import ColdStart, Session
 from harness.errors import HarnessError, StorageError
@@ -21,6 +21,8 @@ from harness.runner.schedule import Block, blocks
 from harness.runner.sessions import SessionPool
 from harness.runner.stop import StopRule
 from harness.runner.trial import run_trial, unmeasured, warmup_blocks
+
+Result = TypeVar("Result")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -110,7 +112,9 @@ class _CellRun:
         for variant in list(self.alive):
             drafter = self.plan.drafters[variant.drafter] if variant.drafter else None
             with_parts = self._guarded(
-                "prepare", variant, lambda v=variant, d=drafter: session.prepare(v, d, self.plan.decoding)  # type: ignore[misc]
+                "prepare",
+                variant,
+                lambda v=variant, d=drafter: session.prepare(v, d, self.plan.decoding),  # type: ignore[misc]
             )
             if with_parts is not None:
                 applied, parts = with_parts
@@ -178,7 +182,9 @@ class _CellRun:
             return unmeasured(self.plan, variant, block, phase=phase, status=Status.SKIPPED, error=error)
         self.progress.describe(f"{self._label()} {variant.variant_id}")
         rows = self._guarded(
-            "measure", variant, lambda: run_trial(session, self.plan, variant, block, phase=phase, epoch=epoch)
+            "measure",
+            variant,
+            lambda: run_trial(session, self.plan, variant, block, phase=phase, epoch=epoch),
         )
         self._count(1)
         if rows is None:
@@ -188,7 +194,7 @@ class _CellRun:
         self.stop.add(rows)
         return rows
 
-    def _guarded(self, stage: str, variant: Variant, action: Callable[[], Any]) -> Any:
+    def _guarded(self, stage: str, variant: Variant, action: Callable[[], Result]) -> Result | None:
         """Run one variant's action; its failure is kept, takes the variant out, and the cell goes on."""
         try:
             return action()
@@ -224,8 +230,8 @@ class _CellRun:
         if stored is None:
             return
         frame = stored.observations
-        for row in frame[(frame["phase"] == Phase.MEASURE.value) & (frame["status"] == Status.OK.value)].itertuples():
-            self.done.add((str(row.variant_id), int(row.block)))
+        counted = frame[(frame["phase"] == Phase.MEASURE.value) & (frame["status"] == Status.OK.value)]
+        self.done = set(zip(counted["variant_id"].tolist(), counted["block"].tolist(), strict=True))
         self.record.measured_wall_s = stored.record.measured_wall_s
         self.record.decode_wall_s = stored.record.decode_wall_s
         if stored.record.status == Status.OK:

@@ -34,7 +34,9 @@ def describe_environment() -> dict[str, Any]:
         "swap_used_bytes": psutil.swap_memory().used,
         "load_average_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "gc": f"enabled={gc.isenabled()}, thresholds={gc.get_threshold()}; off while a trial decodes",
-        "thread_variables": {name: _file_names(os.environ[name]) for name in _THREAD_VARIABLES if name in os.environ},
+        "thread_variables": {
+            name: _file_names(os.environ[name]) for name in _THREAD_VARIABLES if name in os.environ
+        },
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
     }
 

@@ -80,7 +80,11 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
         check_pair(target, drafter)
     tokenizer = load_tokenizer(target.path)
     prompts = _encode(measured.take(config.workload.num_prompts), tokenizer, config)
-    warmup_prompts = _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config) if config.measure.warmup_prompts else ()
+    warmup_prompts = (
+        _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config)
+        if config.measure.warmup_prompts
+        else ()
+    )
     context = _context_tokens((*prompts, *warmup_prompts), [target, *drafters.values()], measured)
     revisions = {"target": target.revision, "workload": measured.sha256, "warmup": warmup.sha256}
     revisions |= {f"drafter {ref}": model.revision for ref, model in drafters.items()}

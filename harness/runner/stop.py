@@ -12,6 +12,7 @@ from harness.metrics.bootstrap import speedup_interval
 from harness.records import Observation, Phase, Status
 
 Key = tuple[str, int]
+_REPLAYED = ("variant_id", "prompt_id", "repeat", "num_output_tokens", "decode_s")
 
 
 class StopRule:
@@ -53,11 +54,9 @@ class StopRule:
         measured = stored[(stored["phase"] == Phase.MEASURE.value) & (stored["status"] == Status.OK.value)]
         trials = measured.drop_duplicates(["variant_id", "block"])
         self._elapsed_s += float(trials["trial_s"].sum())
-        for row in measured.itertuples():
-            self._decoded[str(row.variant_id)][(str(row.prompt_id), int(row.repeat))] = (
-                int(row.num_output_tokens) - 1,
-                float(row.decode_s),
-            )
+        columns = (measured[name].tolist() for name in _REPLAYED)
+        for variant_id, prompt_id, repeat, num_output_tokens, decode_s in zip(*columns, strict=True):
+            self._decoded[variant_id][(prompt_id, repeat)] = (num_output_tokens - 1, decode_s)
 
     def reason(self, next_block: int) -> str | None:
         """Why to stop before block `next_block`, or None to go on."""

@@ -83,7 +83,9 @@ def unmeasured(
 def warmup_blocks(plan: CellPlan, variants: Sequence[Variant]) -> Iterator[Block]:
     """One block per warmup prompt, variants in the order given."""
     for number, prompt in enumerate(plan.warmup):
-        yield Block(number=number, repeat=0, prompts=(prompt,) * plan.config.batch_size, order=tuple(variants))
+        yield Block(
+            number=number, repeat=0, prompts=(prompt,) * plan.config.batch_size, order=tuple(variants)
+        )
 
 
 def _blank(

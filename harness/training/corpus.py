@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +55,7 @@ def write_shard(folder: Path, index: int, answers: list[Answer]) -> Path:
             top_tokens=np.concatenate([a.top_tokens for a in answers]),
             top_logprobs=np.concatenate([a.top_logprobs for a in answers]),
         )
-    os.replace(temporary, path)
-    return path
+    return temporary.replace(path)
 
 
 def shards(folder: Path) -> list[Path]:
@@ -73,7 +71,9 @@ def read_corpus(folder: Path) -> Iterator[Answer]:
     """
     files = shards(folder)
     if not files:
-        raise ResultFormatError(f"{folder} holds no corpus shard. Make one with `python -m harness train corpus`.")
+        raise ResultFormatError(
+            f"{folder} holds no corpus shard. Make one with `python -m harness train corpus`."
+        )
     for file in files:
         yield from _read_shard(file)
 
@@ -82,7 +82,9 @@ def _read_shard(file: Path) -> Iterator[Answer]:
     with np.load(file) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
     token, answer = 0, 0
-    rows = zip(columns["task"], columns["temperature"], columns["prompt_tokens"], columns["lengths"], strict=True)
+    rows = zip(
+        columns["task"], columns["temperature"], columns["prompt_tokens"], columns["lengths"], strict=True
+    )
     for task, temperature, prompt, length in rows:
         size = int(length - prompt)
         yield Answer(

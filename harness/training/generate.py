@@ -139,4 +139,3 @@ class BatchedGenerator:
 
     def _finished(self, slot: _Slot) -> bool:
         return slot.tokens[-1] in self._eos or len(slot.tokens) >= self._max_new
-

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
+from tqdm import tqdm
+
+from harness.engine.weights import load_transformer
+from harness.models.sources import resolve_model
+from harness.models.tokenizer import Tokenizer, load_tokenizer
+from harness.training.corpus import Answer, shards, write_shard
 from harness.training.generate import BatchedGenerator, Request
-from harness.training.prompts import topic_prompts
+from harness.training.prompts import check_disjoint_from_workloads, topic_prompts
 
 SELF_PROMPT_TASK = "self"
+SHARD_ANSWERS = 100
 # Half of the answers greedy, as drafters are used most at temperature 0; the rest as users sample.
 TEMPERATURES = (0.0, 0.7, 0.0, 1.0)
 
@@ -55,3 +65,78 @@ def mixed_requests(
         if text is None:
             task, text = next(topics)
         yield Request(task, encode(text), shuffled.choice(TEMPERATURES))
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusRecipe:
+    """What a corpus is made of.
+
+    Attributes:
+        target: model reference.
+        answers: how many answers.
+        self_prompts: user turns the target writes itself.
+        batch: answers generated together.
+        max_prompt_tokens: longer prompts are skipped.
+        max_new_tokens: longest answer.
+        seed: of prompts and sampling.
+    """
+
+    target: str
+    answers: int
+    self_prompts: int
+    batch: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    seed: int
+
+
+def build_corpus(recipe: CorpusRecipe, out: Path) -> int:
+    """Generate a corpus into a folder of shards.
+
+    A run started again in the same folder keeps its shards and asks other prompts for the rest.
+
+    Returns:
+        Answer tokens written by this call.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    target = resolve_model(recipe.target)
+    tokenizer = load_tokenizer(target.path)
+    model = load_transformer(target.path)
+    first = len(shards(out))
+    seed = recipe.seed + 1000 * first
+
+    def generator(max_prompt: int, max_new: int) -> BatchedGenerator:
+        return BatchedGenerator(
+            model,
+            batch=recipe.batch,
+            max_prompt_tokens=max_prompt,
+            max_new_tokens=max_new,
+            eos_ids=tokenizer.eos_ids,
+            seed=seed,
+        )
+
+    prefix = _user_turn_opening(tokenizer)
+    turns = self_prompts(generator(len(prefix), 160), prefix, count=recipe.self_prompts)
+    texts = [tokenizer.decode(turn) for turn in tqdm(turns, desc="self prompts", disable=None)]
+    check_disjoint_from_workloads(texts)
+    missing = recipe.answers - SHARD_ANSWERS * first
+    requests = mixed_requests(texts, tokenizer.encode_user_text, seed=seed, count=max(0, missing))
+    answers = generator(recipe.max_prompt_tokens, recipe.max_new_tokens).run(requests)
+    written = 0
+    for index, chunk in enumerate(_chunks(tqdm(answers, total=missing, desc="answers", disable=None))):
+        write_shard(out, first + index, chunk)
+        written += sum(len(answer.answer_tokens) for answer in chunk)
+    return written
+
+
+def _chunks(answers: Iterable[Answer]) -> Iterator[list[Answer]]:
+    iterator = iter(answers)
+    while chunk := list(islice(iterator, SHARD_ANSWERS)):
+        yield chunk
+
+
+def _user_turn_opening(tokenizer: Tokenizer) -> list[int]:
+    """Ids of the chat template up to where a user's text would begin."""
+    marker = "\N{BLACK SQUARE}"
+    rendered = tokenizer.render_user_text(marker)
+    return tokenizer.encode_text(rendered[: rendered.index(marker)])

@@ -1,4 +1,4 @@
-"""Stored sweeps of several shapes for the reports: synthetic cells whose facts, methods or texts are then edited."""
+"""Stored sweeps of several shapes: synthetic cells whose facts, methods or texts are then edited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from synthetic_results import write_synthetic_results
 
 from harness.results.observation_table import SCHEMA, read_table, write_table
 
-HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>$\\frac{1}{2}$ & \"quoted\" {{ 7 * 7 }} \x00\x1b[31m"
+HOSTILE = (
+    "<script>alert('x')</script><img src=x onerror=alert(1)>"
+    '$\\frac{1}{2}$ & "quoted" {{ 7 * 7 }} \x00\x1b[31m'
+)
 PRIVATE_PATH = "/home/somebody/projects/models/target"
 
 
@@ -93,7 +96,8 @@ def all_failed(root: Path) -> Path:
     folder = write_synthetic_results(root, "broken", temperatures=(0.0, 1.0), ks=(2,), num_prompts=6)
     cell = cells_of(folder)[0]
     trace = (
-        f'Traceback (most recent call last):\n  File "{PRIVATE_PATH}/../harness/runner/cell.py", line 10, in run\n'
+        "Traceback (most recent call last):\n"
+        f'  File "{PRIVATE_PATH}/../harness/runner/cell.py", line 10, in run\n'
         '  File "/opt/env/lib/python3.11/site-packages/torch/nn/module.py", line 5, in call\n'
         f"OSError: {PRIVATE_PATH}/config.json: no such file"
     )
@@ -116,30 +120,42 @@ def hostile(root: Path) -> Path:
     """HTML, template syntax, mathematics and control characters in every text that users supply."""
     folder = write_synthetic_results(root, "hostile", temperatures=(0.0, 1.0), ks=(1, 3), num_prompts=8)
     for cell in cells_of(folder):
+        edit_record(cell, _poison_record)
+        edit_observations(cell, _poison_row)
+    return folder
 
-        def poison(record: dict[str, Any]) -> None:
-            record["name"] = HOSTILE
-            record["facts"] |= {"target": f"path:{PRIVATE_PATH}{HOSTILE}", "workload": HOSTILE + "w" * 3000}
-            record["environment"] |= {HOSTILE: HOSTILE, "hostname": "secret-machine", "python_path": PRIVATE_PATH}
-            record["config"] |= {"target": f"path:{PRIVATE_PATH}", HOSTILE: HOSTILE}
-            record["failures"] = [
-                {"stage": HOSTILE, "variant_id": HOSTILE, "error": HOSTILE * 200, "traceback": HOSTILE + "z" * 50_000}
-            ]
-            record["cold_start"].append({"part": HOSTILE, "variant_id": None, "seconds": 1.0})
-            record["variants"][1]["error"] = HOSTILE
 
-        edit_record(cell, poison)
-        tasks = {"chat": HOSTILE, "code": "x" * 500}
-        edit_observations(
-            cell,
-            lambda row: row
-            | {
-                "prompt_id": row["prompt_id"] + HOSTILE.replace("\x00", ""),
-                "task": tasks.get(row["task"], row["task"]).replace("\x00", ""),
-                # One prompt whose speculative output differs, so that its id is shown.
-                "output_tokens": [1, 2, 3] if row["variant_id"] == "draft_model-k3" else row["output_tokens"],
-            },
-        )
+def _poison_record(record: dict[str, Any]) -> None:
+    record["name"] = HOSTILE
+    record["facts"] |= {"target": f"path:{PRIVATE_PATH}{HOSTILE}", "workload": HOSTILE + "w" * 3000}
+    record["environment"] |= {HOSTILE: HOSTILE, "hostname": "secret-machine", "python_path": PRIVATE_PATH}
+    record["config"] |= {"target": f"path:{PRIVATE_PATH}", HOSTILE: HOSTILE}
+    failure = {"stage": HOSTILE, "variant_id": HOSTILE, "error": HOSTILE * 200}
+    record["failures"] = [failure | {"traceback": HOSTILE + "z" * 50_000}]
+    record["cold_start"].append({"part": HOSTILE, "variant_id": None, "seconds": 1.0})
+    record["variants"][1]["error"] = HOSTILE
+
+
+def _poison_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Poison the texts, and let one variant's output differ from the baseline's, so that prompt ids show."""
+    text = HOSTILE.replace("\x00", "")
+    task = {"chat": text, "code": "x" * 500}.get(row["task"], row["task"])
+    tokens = [1, 2, 3] if row["variant_id"] == "draft_model-k3" else row["output_tokens"]
+    return row | {"prompt_id": row["prompt_id"] + text, "task": task, "output_tokens": tokens}
+
+
+def baseline_only(root: Path) -> Path:
+    """Nothing drafts, and nothing was timed before the measured phase."""
+    folder = write_synthetic_results(root, "plain", temperatures=(0.0,), ks=(), num_prompts=6)
+    edit_record(cells_of(folder)[0], lambda record: record.update(cold_start=[], environment={}, config={}))
+    return folder
+
+
+def nothing_measured(root: Path) -> Path:
+    """A cell that failed before it had variants."""
+    folder = write_synthetic_results(root, "dead", temperatures=(0.0,), ks=(2,), num_prompts=6)
+    edit_record(cells_of(folder)[0], lambda record: record.update(status="failed", variants=[]))
+    edit_observations(cells_of(folder)[0], lambda _: None)
     return folder
 
 
@@ -148,6 +164,8 @@ SCENES = {
     "workloads": workload_sweep,
     "single": single_cell,
     "without-steps": without_steps,
+    "baseline-only": baseline_only,
+    "nothing-measured": nothing_measured,
     "failed": all_failed,
     "hostile": hostile,
 }
