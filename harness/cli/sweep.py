@@ -41,6 +41,7 @@ class Sweep:
         self._store = ResultStore(Path(self._config.results_dir), self._config.name)
         self._store.check_writable()
         self._plans = {_key(cell): plan_cell(cell) for cell in cells}
+        self._store.select([plan.cell_id for plan in self._plans.values()])
         self._pool = SessionPool()
         self._progress = SweepProgress(sum(_least_trials(plan) for plan in self._plans.values()))
         self.records: list[CellRecord] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.privacy import clipped
 from harness.reports import plots, svg
 from harness.reports.blocks import Column, Figures, Key, Section, Table, entry
 from harness.reports.display import count, number, percent, ratio, with_interval
@@ -18,7 +19,6 @@ from harness.reports.drawing import (
 )
 from harness.reports.labels import Row, variant_label
 from harness.reports.plots import Line, Point
-from harness.reports.sanitise import clipped
 from harness.reports.series import Series, panels
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text

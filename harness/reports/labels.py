@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.privacy import clipped
 from harness.records import BASELINE_METHOD
 from harness.reports.display import fact, k_is, number
-from harness.reports.sanitise import clipped
 
 Row = Mapping[str, Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from harness.privacy import clipped
 from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
 from harness.reports.display import (
     MISSING,
@@ -16,7 +17,6 @@ from harness.reports.display import (
 )
 from harness.reports.labels import Row
 from harness.reports.naming import variant_columns, variant_entries
-from harness.reports.sanitise import clipped
 from harness.reports.sweep import Sweep
 from harness.reports.words import Verdict, interval_text, verdict
 
@@ -44,7 +44,10 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
         lambda row: entry(percent(row["iid_acceptance"])),
     ),
     (
-        Column("accepted per drafting step", hint="the target's own token not counted"),
+        Column(
+            "accepted per draft",
+            hint="drafted tokens accepted per step that drafted; the target's own token not counted",
+        ),
         lambda row: entry(decimal(row["mean_accepted_per_drafting_step"])),
     ),
     (

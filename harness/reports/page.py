@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from harness.privacy import clipped
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import lossless_section, results_section
 from harness.reports.provenance import environment_section, failures_section
-from harness.reports.sanitise import clipped
 from harness.reports.summary import subtitle, summary_section
 from harness.reports.sweep import Sweep
 from harness.reports.timings import cold_start_section, efficiency_section, latency_section

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.privacy import clean, clipped, without_private
 from harness.reports.blocks import Block, Column, Facts, Section, Table, Verbatim, entry
 from harness.reports.display import fact
-from harness.reports.sanitise import clean, clipped, without_private
 from harness.reports.sweep import Sweep
 
 _ERROR_CHARACTERS = 600

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from harness.privacy import clipped
 from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table, entry
 from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, k_is, percent, rate
 from harness.reports.labels import Row, method_label, phrase
-from harness.reports.sanitise import clipped
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, advice, interval_text, joined, verdict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.privacy import clipped
 from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, percent, rate
-from harness.reports.sanitise import clipped
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, interval_text, verdict

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.privacy import clipped
 from harness.reports.blocks import Column, Section, Table, entry
 from harness.reports.cautions import LEAST_DECODE_SHARE, decode_share
 from harness.reports.display import MISSING, count, milliseconds, number, percent, seconds
 from harness.reports.labels import Row
 from harness.reports.naming import variant_columns, variant_entries
-from harness.reports.sanitise import clipped
 from harness.reports.sweep import Sweep
 
 _WAITS = {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELL_FILE = "cell.json"
+LATEST_FILE = "latest.json"
 OBSERVATIONS_FILE = "observations.parquet"
 PARTS_FOLDER = "observations"
 ASIDE_SUFFIX = ".damaged"
@@ -38,6 +39,19 @@ class StoredCell:
         """The rows as a data frame, columns as in `Observation`."""
         frame: pd.DataFrame = self.table.to_pandas()
         return frame
+
+
+def latest_cells(folder: Path) -> frozenset[str] | None:
+    """Names of the cells the latest command was about, where one of them is stored; None otherwise.
+
+    Raises:
+        ResultFormatError: the list is damaged or of another version.
+    """
+    file = folder / LATEST_FILE
+    if not file.is_file():
+        return None
+    names = frozenset(str(name) for name in read_json(file).get("cells", ()))
+    return names if any((folder / name / CELL_FILE).is_file() for name in names) else None
 
 
 def read_cell(folder: Path) -> StoredCell:

@@ -10,7 +10,7 @@ import pandas as pd
 from harness.errors import ResultFormatError
 from harness.results.agreement import greedy_agreement
 from harness.results.breakdowns import best_k, by_task, per_position
-from harness.results.cell_folder import CELL_FILE, read_cell
+from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
 from harness.results.frames import Frames
 from harness.results.summary import summarise
 
@@ -43,11 +43,13 @@ class Results(Frames):
         return greedy_agreement(self)
 
 
-def load(path: str | Path) -> Results:
+def load(path: str | Path, *, every_cell: bool = False) -> Results:
     """Read the results of a run or sweep.
 
     Args:
         path: the folder of one name, such as `results/k_temperature`, or of a single cell.
+        every_cell: read all that is stored, not only the cells of the latest command: those of other
+            settings, or of an older version of the code.
 
     Raises:
         ResultFormatError: no cells are there, or a file is of another version or damaged.
@@ -59,4 +61,6 @@ def load(path: str | Path) -> Results:
             f"{folder}: no stored cells (no */{CELL_FILE}). Give the folder of one run or sweep, "
             "such as results/k_temperature, or measure first."
         )
-    return Results(folder, [read_cell(file.parent) for file in files])
+    latest = None if every_cell else latest_cells(folder)
+    cells = [read_cell(file.parent) for file in files if latest is None or file.parent.name in latest]
+    return Results(folder, cells)

@@ -15,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.records import CellRecord, Observation, Status
+from harness.records import FORMAT_VERSION, CellRecord, Observation, Status
 from harness.results.cell_folder import (
     ASIDE_SUFFIX,
     CELL_FILE,
+    LATEST_FILE,
     OBSERVATIONS_FILE,
     PARTS_FOLDER,
     StoredCell,
@@ -74,6 +75,18 @@ class ResultStore:
         """
         folder = self.path / file_name(cell_id)
         return read_cell(folder) if (folder / CELL_FILE).is_file() else None
+
+    def select(self, cell_ids: Sequence[str]) -> None:
+        """Say which cells the latest command is about; `load` and reports show these.
+
+        Raises:
+            StorageError: the folder can't be written.
+        """
+        content = {"format_version": FORMAT_VERSION, "cells": sorted(file_name(name) for name in cell_ids)}
+        text = json.dumps(content, indent=2) + "\n"
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path / LATEST_FILE, lambda file: file.write(text.encode()))
 
     def discard(self, cell_id: str) -> None:
         """Delete a cell, if it is there, so that it is measured from the start."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from harness.backends.base import ColdStart, Session
 from harness.errors import HarnessError, StorageError
+from harness.privacy import clean, cleaned
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
@@ -207,8 +208,8 @@ class _CellRun:
 
     def _fail(self, stage: str, variant: Variant | None, error: Exception) -> None:
         text = str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-        name = variant.variant_id if variant else None
-        self.record.failures.append(Failure(stage, name, text, traceback.format_exc()))
+        text, name = clean(text), variant.variant_id if variant else None
+        self.record.failures.append(Failure(stage, name, text, clean(traceback.format_exc())))
         if variant is not None:
             self._row(variant).update(status=Status.FAILED.value, error=text)
         self.progress.line(f"failed: {name or self._label()} ({stage}): {text}")
@@ -265,10 +266,10 @@ class _CellRun:
             cell_id=plan.cell_id,
             name=plan.config.name,
             status=Status.OK.value,
-            facts=dict(plan.facts),
-            variants=[_variant_row(variant) for variant in plan.variants],
+            facts=cleaned(dict(plan.facts)),
+            variants=[cleaned(_variant_row(variant)) for variant in plan.variants],
             environment=describe_environment(),
-            config=asdict(plan.config),
+            config=cleaned(asdict(plan.config)),
             started_at=_now(),
         )
 

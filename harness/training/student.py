@@ -32,7 +32,7 @@ class Student(nn.Module):
         super().__init__()
         from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 
-        target = AutoModelForCausalLM.from_pretrained(target_dir, dtype=torch.float32)
+        target: Any = AutoModelForCausalLM.from_pretrained(target_dir, dtype=torch.float32)
         values = json.loads((target_dir / "config.json").read_text(encoding="utf-8"))
         values.update(num_hidden_layers=len(layer_indices), vocab_size=1, dtype="float32")
         values.update(dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")))

@@ -67,7 +67,12 @@ sequences = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 sizes = st.tuples(st.integers(1, 3), st.integers(0, 2)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
-@given(sequences, st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=8), sizes, st.integers(1, 5))
+@given(
+    sequences,
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=8),
+    sizes,
+    st.integers(1, 5),
+)
 def test_a_growing_sequence_equals_searching_it(
     prompt: list[int], growth: list[list[int]], sizes: tuple[int, int], limit: int
 ) -> None:
@@ -77,7 +82,9 @@ def test_a_growing_sequence_equals_searching_it(
     tokens = list(prompt)
     for more in [[], *growth]:
         tokens += more
-        assert propose(drafter, tokens, limit) == search(tokens, limit, min_ngram=min_ngram, max_ngram=max_ngram)
+        assert propose(drafter, tokens, limit) == search(
+            tokens, limit, min_ngram=min_ngram, max_ngram=max_ngram
+        )
         drafter.settle(0)
 
 

@@ -91,7 +91,9 @@ def test_rows_are_independent_and_low_precision_is_widened() -> None:
     probs = probabilities(logits, params)
     assert probs.dtype == torch.float32
     for row in np.ndindex(2, 3):
-        np.testing.assert_allclose(probs[row].tolist(), by_definition(logits[row].tolist(), params), atol=1e-6)
+        np.testing.assert_allclose(
+            probs[row].tolist(), by_definition(logits[row].tolist(), params), atol=1e-6
+        )
 
 
 def test_a_greedy_distribution_is_refused() -> None:
@@ -119,7 +121,9 @@ def test_rows_are_drawn_each_from_its_own_weights() -> None:
     assert draw(weights, torch.Generator()).tolist() == [3, 0, 5, 2]
 
 
-@pytest.mark.parametrize(("uniform", "picked"), [(0.0, 1), (0.2, 1), (0.26, 3), (0.999, 3), (LARGEST_UNIFORM, 3)])
+@pytest.mark.parametrize(
+    ("uniform", "picked"), [(0.0, 1), (0.2, 1), (0.26, 3), (0.999, 3), (LARGEST_UNIFORM, 3)]
+)
 def test_extreme_uniform_numbers_hit_only_weights(
     monkeypatch: pytest.MonkeyPatch, uniform: float, picked: int
 ) -> None:
@@ -140,7 +144,9 @@ def test_many_tiny_weights_behind_a_large_one_keep_their_share(monkeypatch: pyte
     assert draw(weights, torch.Generator()).item() == pytest.approx(899_000, abs=2)
 
 
-positive_weights = st.lists(st.sampled_from([0.0, 0.0, 1e-30, 1e-6, 0.5, 1.0, 100.0]), min_size=1, max_size=12)
+positive_weights = st.lists(
+    st.sampled_from([0.0, 0.0, 1e-30, 1e-6, 0.5, 1.0, 100.0]), min_size=1, max_size=12
+)
 
 
 @given(positive_weights.filter(any), st.integers(0, 2**32))

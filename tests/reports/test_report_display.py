@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from harness.privacy import clean, clipped, without_private
 from harness.reports import display
 from harness.reports.labels import cell_labels, in_reading_order
-from harness.reports.sanitise import clean, clipped, without_private
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_absolute_paths_are_shortened_and_nothing_else(text: str, expected: str)
 
 
 def test_machine_and_user_names_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.reports import sanitise
+    from harness import privacy
 
-    monkeypatch.setattr(sanitise.socket, "gethostname", lambda: "gpu-box-17.corp")
-    monkeypatch.setattr(sanitise.getpass, "getuser", lambda: "janedoe")
-    sanitise._machine_names.cache_clear()
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "gpu-box-17.corp")
+    monkeypatch.setattr(privacy.getpass, "getuser", lambda: "janedoe")
+    privacy._machine_names.cache_clear()
     try:
         assert (
             clean("janedoe at gpu-box-17.corp and gpu-box-17:8000, not janedoes")
             == "… at … and …:8000, not janedoes"
         )
     finally:
-        sanitise._machine_names.cache_clear()
+        privacy._machine_names.cache_clear()
     assert without_private({"Hostname": "a", "cpu": "b"}) == {"cpu": "b"}
 
 

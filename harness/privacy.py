@@ -1,4 +1,4 @@
-"""What a page must not carry: folders of the machine, its name, its user; and text a page can't hold."""
+"""What results and reports must not carry: folders of the machine, its name, its user; and control characters."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def clean(value: object) -> str:
     if len(text) > _LONGEST_CHARACTERS:
         text = f"{text[:_LONGEST_CHARACTERS]}\n… {len(text) - _LONGEST_CHARACTERS:,} characters left out"
     return text
+
+
+def cleaned(value: Any) -> Any:
+    """The value with every text inside it, in mappings and lists too, made fit to publish; see `clean`."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    return value
 
 
 def clipped(value: object, limit: int) -> str:
