@@ -1,4 +1,4 @@
-"""What results and reports must not carry: folders of the machine, its name, its user; and control characters."""
+"""What results and reports must not carry: a machine's folders, its name, its user; control characters."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as package_version
@@ -10,13 +12,14 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
-import psutil
 import torch
+from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
+from harness.engine.linear import Linear
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
 from harness.engine.sampling import SamplingParams
@@ -59,6 +62,7 @@ class NativeSession:
             self._target = self._load(settings.target)
         self.cold_start: list[ColdStart] = [ColdStart("load_target", perf_counter() - start)]
         self._draft_models: dict[str, Transformer] = {}
+        self._draft_heads: dict[str, tuple[Linear, Tensor]] = {}
         self._decoders: dict[str, Decoder] = {}
         self._context = 0
 
@@ -109,15 +113,18 @@ class NativeSession:
         ]
 
     def peak_memory_bytes(self) -> int | None:
-        """Device memory on CUDA, else the process's resident memory."""
+        """Device memory on CUDA, else the process's highest resident memory."""
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self._device))
-        return int(psutil.Process().memory_info().rss)
+        # kilobytes on Linux, bytes on macOS
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
     def close(self) -> None:
         """Drop models and caches."""
         self._decoders.clear()
         self._draft_models.clear()
+        self._draft_heads.clear()
         del self._target
 
     def _load(self, model: ResolvedModel) -> Transformer:
@@ -135,13 +142,20 @@ class NativeSession:
             return None, {}
         raise UnsupportedError(f"the native backend doesn't run method.name={variant.method!r}.")
 
-    def _independent(self, variant: Variant, drafter: ResolvedModel) -> tuple[Drafter, dict[str, Any]]:
-        sampled = variant.option("draft_sampling") == "sampled"
-        file = drafter.path / DRAFT_VOCAB_FILE
-        head, vocab = None, None
-        if variant.option("draft_vocab") and file.is_file():
+    def _draft_head(self, drafter: ResolvedModel) -> tuple[Linear | None, Tensor | None]:
+        """Head over the drafter's reduced vocabulary, and the ids of its outputs, where it has one."""
+        if drafter.revision not in self._draft_heads:
+            file = drafter.path / DRAFT_VOCAB_FILE
+            if not file.is_file():
+                return None, None
             vocab = torch.from_numpy(np.load(file).astype(np.int64)).to(self._device)
             head = load_head(drafter.path, vocab, dtype=self._dtype, device=self._device)
+            self._draft_heads[drafter.revision] = head, vocab
+        return self._draft_heads[drafter.revision]
+
+    def _independent(self, variant: Variant, drafter: ResolvedModel) -> tuple[Drafter, dict[str, Any]]:
+        sampled = variant.option("draft_sampling") == "sampled"
+        head, vocab = self._draft_head(drafter) if variant.option("draft_vocab") else (None, None)
         model = self._draft_models[drafter.revision]
         proposer = IndependentDrafter(model, capacity=self._context, head=head, vocab=vocab, sample=sampled)
         applied = {
@@ -180,7 +194,10 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 def _memory_errors(what: str) -> Any:
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        # PyTorch's CPU allocator raises a plain RuntimeError
+        if type(error) is RuntimeError and "can't allocate memory" not in str(error):
+            raise
         raise OutOfMemoryError(
             f"{what} doesn't fit the free memory ({error}). Use a smaller model or a shorter context."
         ) from error

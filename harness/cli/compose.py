@@ -91,7 +91,8 @@ def _readable_errors(overrides: Sequence[str]) -> Iterator[None]:
     except MissingConfigException as error:
         raise _missing_group(error) from error
     except OverrideParseException as error:
-        raise ConfigError("command line", "can't be read", error.override, _first_line(error)) from error
+        remedy = f"{_first_line(error)}. Put a value with '=', ',' or brackets in quotes: 'key=\"a=b\"'."
+        raise ConfigError("command line", "can't be read", error.override, remedy) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise _bad_override(error, overrides) from error
 
@@ -110,17 +111,21 @@ def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:
         remedy = "Add -m to measure each as a cell of its own, or write a list as 'key=[1,2]'."
         raise ConfigError(given.partition("=")[0], "takes one value", given.partition("=")[2], remedy)
     text = str(error.__cause__ or error)
-    found = re.search(r"full_key: (\S+)", text) or re.search(r"Could not override '([^']+)'", str(error))
+    overridden = re.search(r"Could not override '([^']+)'", str(error))
+    found = re.search(r"full_key: (\S+)", text) or overridden
     key = found.group(1) if found else "command line"
-    received = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").partition("=")[0] == key), text)
-    if "not in struct" in text or "not in 'HarnessConfig'" in text or re.search(r"Key '\S+' not in", text):
+    if overridden and not key.startswith(overridden.group(1)):
+        key = f"{overridden.group(1)}[].{key}"  # the key of an item of a list
+    values = {name.lstrip("+~"): value for name, _, value in (o.partition("=") for o in overrides)}
+    received = values.get(key.partition("[")[0], text)
+    if "not in struct" in text or re.search(r"Key '\S+' not in", text):
         return ConfigError(key, "isn't a known key", received, suggest(key, _known_keys()))
     return ConfigError(key, _first_line(error.__cause__ or error), received)
 
 
 def _known_keys() -> list[str]:
     tree: Any = OmegaConf.to_container(OmegaConf.structured(HarnessConfig))
-    return list(_dotted(tree))
+    return [*_dotted(tree), *(f"compare[].{name}" for name in tree["method"])]
 
 
 def _dotted(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:

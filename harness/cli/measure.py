@@ -18,7 +18,16 @@ from omegaconf import DictConfig, OmegaConf
 from harness.cli.compose import CONFIG_NAME, compose_cells
 from harness.cli.sweep import Sweep
 from harness.config.store import register_schemas, to_config
+from harness.errors import HarnessError
 from harness.paths import conf_dir
+
+
+class _PastHydra(BaseException):
+    """Carries an error out of a job: Hydra would print a traceback and start the next job."""
+
+    def __init__(self, error: HarnessError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def main(arguments: list[str]) -> int:
@@ -51,12 +60,17 @@ def _only_shows(parsed: Any) -> bool:
 def _run_hydra(arguments: Sequence[str], task: Any) -> None:
     @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=CONFIG_NAME)
     def run(config: DictConfig) -> Any:
-        return task(config)
+        try:
+            return task(config)
+        except HarnessError as error:
+            raise _PastHydra(error) from error
 
     before = sys.argv
     sys.argv = [before[0], *arguments]
     try:
         run()
+    except _PastHydra as carried:
+        raise carried.error from None
     finally:
         sys.argv = before
 

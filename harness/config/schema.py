@@ -114,7 +114,6 @@ class MeasureConfig:
         max_repeats: no more passes than this.
         target_precision: stop once each speedup's interval is at most this share of it on either side.
         max_time_s: start no block after so many seconds of measuring in a cell.
-        confidence: of every interval.
         seed: of the random order of variants and of the sequences.
     """
 
@@ -123,7 +122,6 @@ class MeasureConfig:
     max_repeats: int = 5
     target_precision: float = 0.05
     max_time_s: float = 600.0
-    confidence: float = 0.95
     seed: int = 0
 
 

@@ -42,7 +42,8 @@ def to_config(composed: DictConfig) -> schema.HarnessConfig:
     try:
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(error.full_key or "config", "must be set", "nothing", str(error)) from error
+        remedy = str(error).splitlines()[0]
+        raise ConfigError(error.full_key or "config", "must be set", "nothing", f"{remedy}.") from error
     if not isinstance(plain, dict):
         raise ConfigError("config", "must be a mapping", type(plain).__name__)
     refuse_unknown_keys({str(key): value for key, value in plain.items()}, schema.HarnessConfig)

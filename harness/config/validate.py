@@ -92,13 +92,12 @@ def _workload(config: HarnessConfig) -> None:
 def _measure(config: HarnessConfig) -> None:
     measure = config.measure
     _at_least("measure.warmup_prompts", measure.warmup_prompts, 0)
+    _at_least("measure.seed", measure.seed, 0)
     _at_least("measure.min_repeats", measure.min_repeats, 1)
     _at_least("measure.max_repeats", measure.max_repeats, measure.min_repeats)
     for field, value in (("target_precision", measure.target_precision), ("max_time_s", measure.max_time_s)):
         if not value > 0:
             raise ConfigError(f"measure.{field}", "must be above 0", value)
-    if not 0.5 <= measure.confidence < 1:
-        raise ConfigError("measure.confidence", "must lie from 0.5 up to below 1", measure.confidence)
 
 
 def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:

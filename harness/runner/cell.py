@@ -65,21 +65,22 @@ class _CellRun:
 
     def run(self) -> CellRecord:
         self._load_earlier()
-        if self.stop.reason(self._next_block()) is not None and self.record.status == Status.OK:
+        if self.record.status == Status.OK and self.stop.reason(self._next_block()) is not None:
             self._count(self.expected_trials)
             return self.record
+        # a killed run can't say that it was killed: what is stored is partial until it is finished
+        self.record.status = Status.PARTIAL.value
         writer = self.store.open_cell(self.record)
         try:
             self._measure(writer)
         except StorageError:
             raise
         except KeyboardInterrupt:
-            self.record.status, self.record.stop_reason = Status.PARTIAL, "interrupted"
+            self.record.stop_reason = "interrupted"
             self._finish(writer)
             raise Interrupted from None
         except Exception as error:
             self._fail("cell", None, error)
-            self.record.status = Status.PARTIAL if self.done else Status.FAILED
         self._finish(writer)
         self.progress.drop(self.expected_trials - self.trials_counted)
         return self.record
@@ -154,19 +155,23 @@ class _CellRun:
             seed=measure.seed,
         )
         for block in schedule:
-            if all((variant.variant_id, block.number) in self.done for variant in self.alive):
+            if self.baseline not in self.alive:
+                break
+            missing = [v for v in self.alive if (v.variant_id, block.number) not in self.done]
+            if not missing:
                 self._count(len(self.alive))
                 continue
-            self.record.stop_reason = self.stop.reason(block.number)
-            if self.record.stop_reason is not None or self.baseline not in self.alive:
-                break
-            rows: list[Observation] = []
+            # a block that an earlier run began is completed, so that variants share their prompts
+            if len(missing) == len(self.alive):
+                self.record.stop_reason = self.stop.reason(block.number)
+                if self.record.stop_reason is not None:
+                    break
             try:
                 for variant in block.order:
-                    rows += self._trial(session, variant, block, epoch)
+                    rows = self._trial(session, variant, block, epoch)
+                    writer.append(rows)
+                    decoding += (rows[0].trial_s or 0.0) if rows else 0.0
             finally:
-                writer.append(rows)
-                decoding += sum(row.trial_s or 0.0 for row in rows) / max(1, len(block.prompts))
                 self.record.measured_wall_s = earlier_wall + perf_counter() - epoch
                 self.record.decode_wall_s = earlier_decode + decoding
         else:
@@ -215,12 +220,20 @@ class _CellRun:
         self.progress.line(f"failed: {name or self._label()} ({stage}): {text}")
 
     def _finish(self, writer: CellWriter) -> None:
-        if self.record.status == Status.OK and self.record.failures:
-            self.record.status = Status.PARTIAL
-        if self.baseline not in self.alive:
-            self.record.status = Status.PARTIAL if self.done else Status.FAILED
+        interrupted = self.record.stop_reason == "interrupted"
+        if not interrupted and not self.record.failures:
+            self.record.status = Status.OK.value
+        elif not interrupted and not self.done:
+            self.record.status = Status.FAILED.value
+        self._mark_unmeasured("interrupted" if interrupted else "the cell ended before")
         self.record.finished_at = _now()
         writer.finish(self.record)
+
+    def _mark_unmeasured(self, reason: str) -> None:
+        measured = {variant_id for variant_id, _ in self.done}
+        for row in self.record.variants:
+            if row["status"] == Status.OK and row["variant_id"] not in measured:
+                row.update(status=Status.SKIPPED.value, error=f"not measured: {reason}")
 
     def _load_earlier(self) -> None:
         """Take over what an earlier run of the same cell stored."""
@@ -240,12 +253,10 @@ class _CellRun:
         self.stop.replay(frame)
 
     def _next_block(self) -> int:
-        complete = [
-            number
-            for number in {block for _, block in self.done}
-            if all((variant.variant_id, number) in self.done for variant in self.alive)
-        ]
-        return max(complete) + 1 if complete else 0
+        number = 0
+        while all((variant.variant_id, number) in self.done for variant in self.plan.variants):
+            number += 1
+        return number
 
     def _count(self, trials: int) -> None:
         self.trials_counted += trials
@@ -265,7 +276,7 @@ class _CellRun:
         return CellRecord(
             cell_id=plan.cell_id,
             name=plan.config.name,
-            status=Status.OK.value,
+            status=Status.PARTIAL.value,
             facts=cleaned(dict(plan.facts)),
             variants=[cleaned(_variant_row(variant)) for variant in plan.variants],
             environment=describe_environment(),

@@ -32,7 +32,7 @@ class StopRule:
 
     @property
     def elapsed_s(self) -> float:
-        """Measured wall time so far, over all runs that added to the cell."""
+        """Seconds inside measured trials so far, over all runs that added to the cell."""
         return self._elapsed_s
 
     def add(self, trial: Sequence[Observation]) -> None:
@@ -83,5 +83,5 @@ class StopRule:
         if not sums:
             return None
         columns = zip(*sums.values(), strict=True)
-        interval = speedup_interval(*map(list, columns), confidence=self._config.confidence)
+        interval = speedup_interval(*map(list, columns))
         return interval.relative_half_width

@@ -20,8 +20,10 @@ def split_answers(folders: Sequence[Path], *, count: int) -> tuple[list[Answer],
         Answers to train on, and answers to evaluate on.
 
     Raises:
-        ConfigError: nothing is left to train on.
+        ConfigError: nothing is left to train on, or nothing asked for to evaluate on.
     """
+    if count < 1:
+        raise ConfigError("--held-out", "must be at least 1", count)
     train: list[Answer] = []
     held_out: list[Answer] = []
     for place, folder in enumerate(folders):

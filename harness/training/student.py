@@ -45,7 +45,7 @@ class Student(nn.Module):
         self.body: nn.Module = body
         embeddings = target.get_input_embeddings().weight.detach()
         self.register_buffer("embeddings", embeddings.to(torch.bfloat16), persistent=False)
-        rows = embeddings[torch.from_numpy(draft_vocab.astype(np.int64))]
+        rows = target.get_output_embeddings().weight.detach()[torch.from_numpy(draft_vocab.astype(np.int64))]
         self.register_buffer("head", rows.to(torch.bfloat16), persistent=False)
 
     @property
