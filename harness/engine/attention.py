@@ -18,7 +18,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, placement: Placement) 
         placement: says which rows each new token may see.
 
     Returns:
-        [batch, new, num_heads * head_dim] in the queries' dtype.
+        [batch, new, num_heads * head_dim] in the cache's dtype.
     """
     mixed = functional.scaled_dot_product_attention(
         queries.to(keys.dtype),
@@ -28,4 +28,4 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, placement: Placement) 
         is_causal=placement.is_causal,
         enable_gqa=True,
     )
-    return mixed.to(queries.dtype).transpose(1, 2).flatten(2)
+    return mixed.transpose(1, 2).flatten(2)

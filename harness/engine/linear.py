@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-Linear = Callable[[Tensor], Tensor]
+
+class Linear(Protocol):
+    """`x @ weight.T + bias`, and the same added to a residual."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Project [..., in_features] to [..., out_features]."""
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual + self(x)`, in one kernel where there is one."""
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """Return `x -> x @ weight.T + bias`.
+    """Lay a weight matrix out for the device it is on.
 
     bfloat16 weights on a CPU with oneDNN are reordered into its blocked layout once; a plain
     `linear` would stream the same bytes about 1.4 times slower at one row.
@@ -34,6 +42,9 @@ class _PlainLinear:
     def __call__(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.weight, self.bias)
 
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        return residual + self(x)
+
 
 class _PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -41,4 +52,8 @@ class _PackedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
         return out

@@ -12,7 +12,8 @@ from harness.engine.architecture import Architecture
 from harness.engine.attention import attend
 from harness.engine.cache import KVCache, Placement
 from harness.engine.linear import Linear
-from harness.engine.rope import rope_tables, rotate
+from harness.engine.norm import rms_norm
+from harness.engine.rope import rope_table, rotate
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class Transformer:
         self.head = head
         self.dtype = embeddings.dtype
         self.device = embeddings.device
-        self._cos, self._sin = torch.empty(0), torch.empty(0)
+        self._rotations = torch.empty(0)
 
     def new_cache(self, *, batch: int, capacity: int) -> KVCache:
         """Allocate a cache for `batch` sequences of at most `capacity` tokens."""
@@ -80,12 +81,13 @@ class Transformer:
             Hidden states after the last norm, [batch, new, hidden_size].
         """
         placement = cache.place(tokens.shape[1])
-        cos, sin = self._rope_rows(cache, placement)
+        rotations = self._rotation_rows(cache, placement)
         x = functional.embedding(tokens, self.embeddings)
         for index, layer in enumerate(self.layers):
-            x = x + self._attention(layer, index, self._rms(x, layer.input_norm), cache, placement, cos, sin)
+            mixed = self._attention(layer, index, self._rms(x, layer.input_norm), cache, placement, rotations)
+            x = layer.output.add_to(x, mixed)
             gate, up = layer.gate_up(self._rms(x, layer.post_norm)).chunk(2, -1)
-            x = x + layer.down(functional.silu(gate) * up)
+            x = layer.down.add_to(x, functional.silu(gate) * up)
         return self._rms(x, self.norm)
 
     def prefill(self, tokens: Tensor, cache: KVCache) -> Tensor:
@@ -101,8 +103,7 @@ class Transformer:
         x: Tensor,
         cache: KVCache,
         placement: Placement,
-        cos: Tensor,
-        sin: Tensor,
+        rotations: Tensor,
     ) -> Tensor:
         arch = self.architecture
         batch, new, _ = x.shape
@@ -110,24 +111,18 @@ class Transformer:
         rotated = arch.num_heads + arch.num_kv_heads
         query_key, values = heads[:, :rotated], heads[:, rotated:]
         if layer.query_norm is not None and layer.key_norm is not None:
-            query_key = torch.cat(
-                (
-                    self._rms(query_key[:, : arch.num_heads], layer.query_norm),
-                    self._rms(query_key[:, arch.num_heads :], layer.key_norm),
-                ),
-                1,
-            )
-        query_key = rotate(query_key, cos, sin)
+            queries = self._rms(query_key[:, : arch.num_heads], layer.query_norm)
+            query_key = torch.cat((queries, self._rms(query_key[:, arch.num_heads :], layer.key_norm)), 1)
+        query_key = rotate(query_key, rotations)
         keys, values = cache.write(index, query_key[:, arch.num_heads :], values, placement)
-        return layer.output(attend(query_key[:, : arch.num_heads], keys, values, placement))
+        return attend(query_key[:, : arch.num_heads], keys, values, placement).to(x.dtype)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), weight, self.architecture.norm_eps)
+        return rms_norm(x, weight, self.architecture.norm_eps)
 
-    def _rope_rows(self, cache: KVCache, placement: Placement) -> tuple[Tensor, Tensor]:
-        if self._cos.shape[0] < cache.capacity:
-            cos, sin = rope_tables(self.architecture, cache.capacity)
-            self._cos, self._sin = (t.to(self.device, self.dtype) for t in (cos, sin))
+    def _rotation_rows(self, cache: KVCache, placement: Placement) -> Tensor:
+        if self._rotations.shape[0] < cache.capacity:
+            self._rotations = rope_table(self.architecture, cache.capacity).to(self.device)
         if placement.start is not None:
-            return self._cos[placement.start : placement.total], self._sin[placement.start : placement.total]
-        return self._cos[placement.positions].unsqueeze(1), self._sin[placement.positions].unsqueeze(1)
+            return self._rotations[placement.start : placement.total]
+        return self._rotations[placement.positions].unsqueeze(1)

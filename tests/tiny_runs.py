@@ -1,0 +1,82 @@
+"""What a run on tiny models needs: a pair, a workload of its own, and the command line that names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cli.compose import compose_cells
+from harness.config.schema import HarnessConfig
+from harness.config.store import register_schemas
+
+PROMPTS = ("abc abc abc", "hello there", "one two three", "x y z")
+
+
+@dataclass(frozen=True)
+class TinyRun:
+    """Files of a tiny run.
+
+    Attributes:
+        folder: holds everything; results and reports go below it.
+        target: checkpoint of two layers.
+        drafter: checkpoint of one layer with the same tokenizer.
+        workload: four prompts of two tasks.
+        warmup: two other prompts.
+    """
+
+    folder: Path
+    target: Path
+    drafter: Path
+    workload: Path
+    warmup: Path
+
+    def arguments(self, *more: str) -> list[str]:
+        """A command line that measures the baseline and draft_model-k2 on four prompts, eight tokens each."""
+        return [
+            "pair.name=tiny",
+            f"pair.target=path:{self.target}",
+            f"pair.drafter=path:{self.drafter}",
+            f"workload.name={self.workload}",
+            f"workload.warmup={self.warmup}",
+            "workload.max_output_tokens=8",
+            "measure=quick",
+            "method.k=2",
+            "backend.dtype=float32",
+            "backend.num_threads=1",
+            f"results_dir={self.folder / 'results'}",
+            f"reports_dir={self.folder / 'reports'}",
+            *more,
+        ]
+
+    def config(self, *more: str) -> HarnessConfig:
+        """The one cell that `arguments` compose."""
+        register_schemas()
+        (cell,) = compose_cells(self.arguments(*more))
+        return cell
+
+
+def write_tiny_run(folder: Path, make_llama: Callable[..., Path]) -> TinyRun:
+    """Write the models and workloads of a tiny run."""
+    return TinyRun(
+        folder=folder,
+        target=make_llama("target"),
+        drafter=make_llama("drafter", seed=3, num_layers=1),
+        workload=write_workload(folder / "mine.jsonl", PROMPTS, tasks=("code", "chat")),
+        warmup=write_workload(folder / "warm.jsonl", ("warm up", "again")),
+    )
+
+
+def write_workload(file: Path, texts: Sequence[str], *, tasks: Sequence[str] = ("chat",)) -> Path:
+    """Write a workload named after its file, with prompts `<name>-0`, `<name>-1`, ..."""
+    name = file.stem
+    header = {"format": "specdec-workload", "version": 1, "name": name, "description": "t", "language": "en"}
+    lines: list[dict[str, object]] = [header]
+    for number, text in enumerate(texts):
+        messages = [{"role": "user", "content": text}]
+        lines.append(
+            {"id": f"{name}-{number}", "task": tasks[number % len(tasks)], "messages": messages}
+        )
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
