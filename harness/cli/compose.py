@@ -44,6 +44,8 @@ def compose_cells(
     Raises:
         ConfigError: an override, a group, a file or a value is wrong.
     """
+    if config_dir and not Path(config_dir).is_dir():
+        raise ConfigError("--config-dir", "must be a folder", config_dir)
     search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     with _initialized(), _readable_errors(overrides):
         loader = GlobalHydra.instance().config_loader()

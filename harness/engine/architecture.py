@@ -55,7 +55,11 @@ class Architecture:
         family = str(config.get("model_type", "?"))
         if family not in _FAMILIES:
             raise UnsupportedError(
-                f"model_type {family!r} isn't implemented by the native engine; it runs {_FAMILIES}."
+                f"model_type {family!r} doesn't run on the native engine; these do: {', '.join(_FAMILIES)}."
+            )
+        if config.get("quantization_config"):
+            raise UnsupportedError(
+                "the checkpoint's weights are quantised; the native engine reads plain ones."
             )
         if config.get("hidden_act", "silu") != "silu":
             raise UnsupportedError(f"hidden_act {config['hidden_act']!r} isn't implemented; only 'silu' is.")
@@ -70,7 +74,7 @@ class Architecture:
             num_layers=int(config["num_hidden_layers"]),
             num_heads=heads,
             num_kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
+            head_dim=int(config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)),
             norm_eps=float(config["rms_norm_eps"]),
             rope_theta=theta,
             rope_scaling=scaling,
@@ -88,7 +92,7 @@ class Architecture:
         file = path / "config.json"
         try:
             return cls.from_config(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelSourceError(f"{file} isn't a readable model configuration: {error!r}.") from error
 
     @property

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from harness.engine.architecture import Architecture
@@ -81,23 +81,36 @@ class _Tensors:
     """Named tensors of a checkpoint that may be split over several files."""
 
     def __init__(self, path: Path, dtype: torch.dtype, device: torch.device | str) -> None:
-        self._dtype, self._device = dtype, device
-        self._files: dict[str, Path] = {}
-        index = path / "model.safetensors.index.json"
-        if index.is_file():
-            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            self._files = {name: path / file for name, file in names.items()}
-        else:
-            for file in sorted(path.glob("*.safetensors")):
-                with safe_open(file, framework="pt") as handle:
-                    self._files.update(dict.fromkeys(handle.keys(), file))
+        self._dtype, self._device, self._path = dtype, device, path
+        try:
+            self._files = _tensor_files(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise ModelSourceError(
+                f"{path}: its safetensors can't be listed: {error!r}. Fetch it anew."
+            ) from error
         if not self._files:
             raise ModelSourceError(f"{path} holds no .safetensors file; pickled weights are refused.")
-        self._path = path
 
     def get(self, name: str) -> Tensor:
         if name not in self._files:
             raise ModelSourceError(f"{self._path} lacks the tensor {name!r}: not a complete checkpoint.")
-        with safe_open(self._files[name], framework="pt") as handle:
-            tensor: Tensor = handle.get_tensor(name)
+        try:
+            with safe_open(self._files[name], framework="pt") as handle:
+                tensor: Tensor = handle.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise ModelSourceError(
+                f"{self._files[name]}: {name!r} can't be read: {error}. Fetch it anew."
+            ) from error
         return tensor.to(self._device, self._dtype)
+
+
+def _tensor_files(path: Path) -> dict[str, Path]:
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {name: path / file for name, file in names.items()}
+    files: dict[str, Path] = {}
+    for file in sorted(path.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as handle:
+            files.update(dict.fromkeys(handle.keys(), file))
+    return files

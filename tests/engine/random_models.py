@@ -1,15 +1,18 @@
-"""Random models with peaked distributions: as checkpoints beside Transformers' model, or built in memory."""
+"""Random models with peaked distributions: beside Transformers' own, or for the engine alone."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
-from harness.engine.architecture import Architecture
-from harness.engine.linear import make_linear
-from harness.engine.model import Layer, Transformer
+from harness.engine.linear import Linear, make_linear
+from harness.engine.model import Transformer
+from harness.engine.weights import load_transformer
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 40,
@@ -53,34 +56,49 @@ def save_checkpoint(model: Any, folder: Path, **options: Any) -> Path:
 
 
 def random_transformer(
-    seed: int, *, vocab_size: int = 5, hidden_size: int = 16, num_layers: int = 1, max_positions: int = 128
+    seed: int, *, vocab_size: int = 5, hidden_size: int = 16, num_layers: int = 1, noise: float = 0.0
 ) -> Transformer:
-    """A float32 engine model whose distributions are peaked and hang on the whole context."""
-    generator = torch.Generator().manual_seed(seed)
+    """A float32 Llama whose distributions are peaked and hang on the whole context.
+
+    Args:
+        seed: of its weights.
+        vocab_size: tokens.
+        hidden_size: also of the feed-forward layer.
+        num_layers: layers.
+        noise: blurs the weights, for a drafter that is often right about the model of the same seed.
+    """
+    weights, blur = (torch.Generator().manual_seed(seed + offset) for offset in (0, 1000))
+
+    def matrix(rows: int, columns: int, scale: float = 1.5) -> torch.Tensor:
+        kept = torch.randn(rows, columns, generator=weights)
+        return (kept + noise * torch.randn(rows, columns, generator=blur)) * scale * columns**-0.5
+
+    tensors = {"model.embed_tokens.weight": matrix(vocab_size, hidden_size, hidden_size**0.5)}
+    tensors |= {
+        "model.norm.weight": torch.ones(hidden_size),
+        "lm_head.weight": matrix(vocab_size, hidden_size),
+    }
+    for index in range(num_layers):
+        prefix = f"model.layers.{index}."
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{prefix}{name}.weight"] = torch.ones(hidden_size)
+        for name in ("q", "k", "v", "o"):
+            rows = hidden_size // 2 if name in "kv" else hidden_size
+            tensors[f"{prefix}self_attn.{name}_proj.weight"] = matrix(rows, hidden_size)
+        for name in ("gate", "up", "down"):
+            tensors[f"{prefix}mlp.{name}_proj.weight"] = matrix(hidden_size, hidden_size)
     config = {**SHAPE, "model_type": "llama", "num_attention_heads": 2, "num_key_value_heads": 1}
     config |= {"vocab_size": vocab_size, "hidden_size": hidden_size, "intermediate_size": hidden_size}
-    config |= {"num_hidden_layers": num_layers, "max_position_embeddings": max_positions}
+    config |= {"num_hidden_layers": num_layers, "max_position_embeddings": 128}
+    with TemporaryDirectory() as folder:
+        save_file(tensors, Path(folder) / "model.safetensors")
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return load_transformer(Path(folder), dtype=torch.float32)
 
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator) * 1.5 * columns**-0.5
 
-    def layer() -> Layer:
-        return Layer(
-            input_norm=torch.ones(hidden_size),
-            qkv=make_linear(matrix(2 * hidden_size, hidden_size)),
-            output=make_linear(matrix(hidden_size, hidden_size)),
-            post_norm=torch.ones(hidden_size),
-            gate_up=make_linear(matrix(2 * hidden_size, hidden_size)),
-            down=make_linear(matrix(hidden_size, hidden_size)),
-        )
-
-    return Transformer(
-        Architecture.from_config(config),
-        embeddings=torch.randn(vocab_size, hidden_size, generator=generator),
-        layers=[layer() for _ in range(num_layers)],
-        norm=torch.ones(hidden_size),
-        head=make_linear(matrix(vocab_size, hidden_size)),
-    )
+def head_over(model: Transformer, vocab: torch.Tensor) -> Linear:
+    """The model's head, giving the tokens of `vocab` alone."""
+    return make_linear(model.head(torch.eye(model.architecture.hidden_size)).T[vocab])
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine.random_models import greedy_continuation, random_transformer
+from engine.random_models import greedy_continuation, head_over, random_transformer
 from engine.scripted_drafters import ScriptedDrafter
 
 from harness.engine.drafters.base import Drafter
@@ -22,7 +22,7 @@ VOCAB_SIZE = 12
 CAPACITY = 100
 GREEDY = SamplingParams()
 TARGET = random_transformer(20, vocab_size=VOCAB_SIZE, num_layers=2)
-DRAFT_MODEL = random_transformer(21, vocab_size=VOCAB_SIZE)
+DRAFT_MODEL = random_transformer(20, vocab_size=VOCAB_SIZE, num_layers=2, noise=0.2)
 PROMPTS = [[5], [3, 3], [1, 2, 3, 4, 5, 6, 7], [0, 9, 0, 9, 11, 0, 9] * 4]
 
 
@@ -36,9 +36,7 @@ def target_as_drafter() -> Drafter:
 
 def reduced_drafter() -> Drafter:
     vocab = torch.tensor([7, 2, 9, 0, 4, 11, 5])
-    return IndependentDrafter(
-        TARGET, capacity=CAPACITY, head=lambda hidden: TARGET.head(hidden)[..., vocab], vocab=vocab
-    )
+    return IndependentDrafter(TARGET, capacity=CAPACITY, head=head_over(TARGET, vocab), vocab=vocab)
 
 
 def check_consistent(decoded: Decoded, *, k: int) -> None:
@@ -131,6 +129,41 @@ def test_the_drafters_cache_follows_what_was_accepted(k: int) -> None:
         decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=50)
         accepted |= set(decoded.steps.accepted if decoded.steps else [])
     assert {0, k} <= accepted  # rejected at once, and fully accepted
+
+
+@pytest.mark.parametrize(
+    ("num_accepted", "fed_next"), [(0, [1, 1, 1]), (1, [1, 1, 1]), (2, [1, 1, 1]), (3, [2, 1, 1])]
+)
+def test_the_drafter_feeds_no_token_twice(
+    monkeypatch: pytest.MonkeyPatch, num_accepted: int, fed_next: list[int]
+) -> None:
+    drafter, fed, prefill = independent_drafter(), list[int](), DRAFT_MODEL.prefill
+    monkeypatch.setattr(
+        DRAFT_MODEL, "prefill", lambda tokens, cache: fed.append(tokens.shape[1]) or prefill(tokens, cache)
+    )
+
+    def propose(tokens: list[int]) -> list[int]:
+        fed.clear()
+        proposal = drafter.propose(tokens, limit=3, sampling=GREEDY, generator=torch.Generator())
+        assert proposal.tokens == greedy_continuation(DRAFT_MODEL, tokens, 3)
+        return list(proposal.tokens)
+
+    drafter.begin([1, 2, 3])
+    assert fed == [2]
+    drafted = propose([1, 2, 3])
+    assert fed == [1, 1, 1]
+    drafter.settle(num_accepted)
+    # the target's own token differs from the draft it replaces
+    propose(
+        [
+            1,
+            2,
+            3,
+            *drafted[:num_accepted],
+            (drafted[-1 if num_accepted == 3 else num_accepted] + 1) % VOCAB_SIZE,
+        ]
+    )
+    assert fed == fed_next
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(1.0)])

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import torch
 from engine.exact_distribution import chi_square_p, count_outcomes, joint_distribution
-from engine.random_models import random_transformer
+from engine.random_models import head_over, random_transformer
 from torch import Tensor
 
 from harness.engine import loop, sampling, verify
@@ -36,20 +36,13 @@ def greedy_drafts() -> Drafter:
 
 def reduced_vocabulary() -> Drafter:
     vocab = torch.tensor([3, 0, 4])
-    return IndependentDrafter(
-        DRAFT_MODEL, capacity=CAPACITY, head=lambda hidden: DRAFT_MODEL.head(hidden)[..., vocab], vocab=vocab
-    )
+    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY, head=head_over(DRAFT_MODEL, vocab), vocab=vocab)
 
 
 def reduced_vocabulary_greedy() -> Drafter:
     vocab = torch.tensor([4, 1])
-    return IndependentDrafter(
-        DRAFT_MODEL,
-        capacity=CAPACITY,
-        head=lambda hidden: DRAFT_MODEL.head(hidden)[..., vocab],
-        vocab=vocab,
-        sample=False,
-    )
+    head = head_over(DRAFT_MODEL, vocab)
+    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY, head=head, vocab=vocab, sample=False)
 
 
 @cache

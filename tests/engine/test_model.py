@@ -133,15 +133,35 @@ def test_a_head_over_a_subset_gives_those_columns(tmp_path: Path, tied: bool, dt
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("rows", [1, 5])
-def test_packed_bfloat16_products_equal_plain_ones(rows: int, bias: bool) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)])
+@pytest.mark.parametrize("shape", [(1,), (5,), (2, 3)])
+def test_products_are_right_with_and_without_a_residual(
+    shape: tuple[int, ...], dtype: torch.dtype, tolerance: float, bias: bool
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    x, weight, offset = (
-        torch.randn(*s, generator=generator).bfloat16() for s in ((rows, 48), (33, 48), (33,))
-    )
-    ours = make_linear(weight, offset if bias else None)(x)
+    shapes = ((*shape, 48), (33, 48), (33,), (*shape, 33))
+    x, weight, offset, residual = (torch.randn(*s, generator=generator).to(dtype) for s in shapes)
+    linear, before = make_linear(weight, offset if bias else None), residual.clone()
     exact = x.double() @ weight.double().T + (offset.double() if bias else 0.0)
-    torch.testing.assert_close(ours.double(), exact, rtol=2**-8, atol=0.02)
+    close = {"rtol": tolerance, "atol": tolerance}
+    torch.testing.assert_close(linear(x).double(), exact, **close)
+    torch.testing.assert_close(linear.add_to(residual, x).double(), residual.double() + exact, **close)
+    assert torch.equal(residual, before)
+
+
+def test_bfloat16_runs_where_onednn_lacks_it(
+    llama: tuple[Any, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError(
+            "bf16 path needs the cpu support avx_ne_convert or avx512bw, avx512vl and avx512dq"
+        )
+
+    expected = all_logits(load_transformer(llama[1]), torch.tensor([PROMPT]))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", refuse)
+    plain = all_logits(load_transformer(llama[1]), torch.tensor([PROMPT]))
+    torch.testing.assert_close(plain, expected, rtol=0.05, atol=0.3)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +254,21 @@ def test_pickled_weights_are_refused(llama: tuple[Any, Path], tmp_path: Path) ->
         load_transformer(tmp_path)
 
 
-@pytest.mark.parametrize("content", [None, "{", '{"model_type": "llama"}'])
+@pytest.mark.parametrize("damage", ["no shard", "short shard", "no index", "empty index"])
+def test_damaged_files_are_named(llama: tuple[Any, Path], tmp_path: Path, damage: str) -> None:
+    save_checkpoint(llama[0], tmp_path, max_shard_size="20KB")
+    index, shard = tmp_path / "model.safetensors.index.json", min(tmp_path.glob("*.safetensors"))
+    if damage == "no shard":
+        shard.unlink()
+    elif damage == "short shard":
+        shard.write_bytes(shard.read_bytes()[:5])
+    else:
+        index.write_text("{" if damage == "no index" else "{}")
+    with pytest.raises(ModelSourceError, match="Fetch it anew"):
+        load_transformer(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"model_type": "llama"}', "[]"])
 def test_an_unreadable_configuration_is_named(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)

@@ -136,12 +136,15 @@ def test_a_uniform_number_rounded_up_to_the_total_stays_inside(monkeypatch: pyte
     assert draw(torch.tensor([[0.3, 0.7, 0, 0]]), torch.Generator()).tolist() == [1]
 
 
-def test_many_tiny_weights_behind_a_large_one_keep_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("index", [1, 500_000, *range(899_990, 900_003), 1_000_000])
+def test_tiny_weights_behind_a_large_one_are_told_apart(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+    # twelve of them fit between two float32 numbers at 1
     weights = torch.full((1, 1_000_001), 1e-8)
     weights[0, 0] = 1.0
-    monkeypatch.setattr(torch, "rand", lambda size, **_: torch.full(size, 0.999, dtype=torch.float64))
-    # 0.999 of 1.01 lies 0.00899 behind the first weight
-    assert draw(weights, torch.Generator()).item() == pytest.approx(899_000, abs=2)
+    tiny = weights[0, 1].double().item()
+    uniform = (1.0 + (index - 0.5) * tiny) / (1.0 + 1_000_000 * tiny)
+    monkeypatch.setattr(torch, "rand", lambda size, **_: torch.full(size, uniform, dtype=torch.float64))
+    assert draw(weights, torch.Generator()).item() == index
 
 
 positive_weights = st.lists(
