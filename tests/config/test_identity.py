@@ -75,9 +75,7 @@ def test_other_code_changes_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cell_id(HarnessConfig(), REVISIONS) != before
 
 
-def test_code_version_hashes_the_code_that_measures(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_version_hashes_the_code_that_measures(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "harness"
     for folder in ("config", "engine", "reports"):
         (package / folder).mkdir(parents=True)

@@ -56,7 +56,13 @@ def save_checkpoint(model: Any, folder: Path, **options: Any) -> Path:
 
 
 def random_transformer(
-    seed: int, *, vocab_size: int = 5, hidden_size: int = 16, num_layers: int = 1, noise: float = 0.0
+    seed: int,
+    *,
+    vocab_size: int = 5,
+    hidden_size: int = 16,
+    num_layers: int = 1,
+    noise: float = 0.0,
+    device: str = "cpu",
 ) -> Transformer:
     """A float32 Llama whose distributions are peaked and hang on the whole context.
 
@@ -66,6 +72,7 @@ def random_transformer(
         hidden_size: also of the feed-forward layer.
         num_layers: layers.
         noise: blurs the weights, for a drafter that is often right about the model of the same seed.
+        device: where it runs.
     """
     weights, blur = (torch.Generator().manual_seed(seed + offset) for offset in (0, 1000))
 
@@ -93,7 +100,7 @@ def random_transformer(
     with TemporaryDirectory() as folder:
         save_file(tensors, Path(folder) / "model.safetensors")
         (Path(folder) / "config.json").write_text(json.dumps(config))
-        return load_transformer(Path(folder), dtype=torch.float32)
+        return load_transformer(Path(folder), dtype=torch.float32, device=device)
 
 
 def head_over(model: Transformer, vocab: torch.Tensor) -> Linear:

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runner.scripted_backend import Script, ScriptedBackend
+from runner.scripted_backend import Script, install
 from tiny_runs import TinyRun, write_tiny_run
-
-from harness import registry
 
 
 @pytest.fixture
@@ -18,7 +16,4 @@ def tiny(tmp_path: Path, make_tiny_llama: Callable[..., Path]) -> TinyRun:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Makes `backend.name=scripted` known; what it does is up to the test."""
-    fresh = Script()
-    monkeypatch.setattr(ScriptedBackend, "script", fresh)
-    monkeypatch.setitem(registry._BACKENDS, "scripted", "runner.scripted_backend:ScriptedBackend")
-    return fresh
+    return install(monkeypatch)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import pytest
+
+from harness import registry
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, FinishReason, Steps, Variant
@@ -21,7 +24,8 @@ class Script:
     Attributes:
         open_error: raised when the session is opened.
         prepare_errors: raised when a variant is prepared, by variant_id.
-        decode_errors: raised in a variant's n-th decode call (0-based, warmup included), by (variant_id, n).
+        decode_errors: raised once, in a variant's n-th decode call (0-based, warmup included), by
+            (variant_id, n).
         answer: replaces what a decode call returns, by variant_id.
         seconds_per_token: of decoding, by variant_id; `TOKEN_S` where not given.
         opened: sessions opened so far.
@@ -84,7 +88,7 @@ class ScriptedSession:
         self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
     ) -> Sequence[Decoded]:
         name = variant.variant_id
-        error = self._script.decode_errors.get((name, self._script.calls(name)))
+        error = self._script.decode_errors.pop((name, self._script.calls(name)), None)
         if error is not None:
             raise error
         seeds = tuple(request.seed for request in requests)
@@ -101,13 +105,19 @@ class ScriptedSession:
         self._script.closed += 1
 
 
+def install(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Make `backend.name=scripted` known, with a fresh script."""
+    script = Script()
+    monkeypatch.setattr(ScriptedBackend, "script", script)
+    monkeypatch.setitem(registry._BACKENDS, "scripted", f"{__name__}:{ScriptedBackend.__name__}")
+    return script
+
+
 def decoded(num_tokens: int, *, k: int, token_s: float) -> Decoded:
     """A sequence in which every draft is rejected."""
     steps = Steps()
     for left in range(num_tokens - 1, 0, -1):
-        steps.add(
-            proposed=min(k, left - 1), accepted=0, emitted=1, draft_s=token_s / 4, verify_s=token_s / 2
-        )
+        steps.add(proposed=min(k, left - 1), accepted=0, emitted=1, draft_s=token_s / 4, verify_s=token_s / 2)
     return Decoded(
         tokens=list(range(num_tokens)),
         finish_reason=FinishReason.LENGTH,
