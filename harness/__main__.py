@@ -10,6 +10,7 @@ from importlib import import_module
 from harness.errors import HarnessError
 
 _COMMANDS = {
+    "compare": "harness.cli.compare:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",
 }

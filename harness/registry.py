@@ -14,7 +14,10 @@ from harness.errors import ConfigError
 BACKEND_GROUP = "specdec_harness.backends"
 """Entry point group of third-party backends: each names a `harness.backends.base.Backend`."""
 
-_BACKENDS = {"native": "harness.backends.native:NativeBackend"}
+_BACKENDS = {
+    "native": "harness.backends.native:NativeBackend",
+    "simulator": "harness.backends.simulator.backend:SimulatorBackend",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("autoregressive", drafts=False, needs_drafter=False, backends=("native",)),
-        Method("draft_model", drafts=True, needs_drafter=True, backends=("native",)),
-        Method("ngram", drafts=True, needs_drafter=False, backends=("native",)),
+        Method("autoregressive", drafts=False, needs_drafter=False, backends=("native", "simulator")),
+        Method("draft_model", drafts=True, needs_drafter=True, backends=("native", "simulator")),
+        Method("ngram", drafts=True, needs_drafter=False, backends=("native", "simulator")),
     )
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,29 @@ DRAFT_TOKEN_S = 0.0024
 STEP_OVERHEAD_S = 0.0006
 
 
+@dataclass(frozen=True)
+class Truth:
+    """What differs from the usual made-up run.
+
+    Attributes:
+        alpha_shift: added to the chance that a drafted token stands.
+        slowdown: seconds of a variant, by its id, times this.
+        noise: standard deviation of a further log-normal factor on each trial's seconds.
+        luck: seed of what gets accepted, so that two runs with different times accept the same, as two runs
+            of a deterministic decoder do; None draws it anew.
+        facts: of every cell, replaced.
+    """
+
+    alpha_shift: float = 0.0
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    noise: float = 0.0
+    luck: int | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+USUAL = Truth()
+
+
 def write_synthetic_results(
     root: Path,
     name: str = "k_temperature",
@@ -25,8 +49,10 @@ def write_synthetic_results(
     ks: Iterable[int] = range(1, 11),
     num_prompts: int = 16,
     seed: int = 0,
+    num_repeats: int = 2,
+    truth: Truth = USUAL,
 ) -> Path:
-    """Write one cell per temperature: the baseline and a drafter at every k, two repeats, one warmup each.
+    """Write one cell per temperature: the baseline and a drafter at every k, repeats, one warmup each.
 
     Code and extraction are easier to draft than chat, acceptance falls with the temperature and the place in
     the draft, verification grows slowly with k, so that the best k lies inside the range.
@@ -35,29 +61,59 @@ def write_synthetic_results(
         The folder to `load`.
     """
     store = ResultStore(root, name)
-    variants = [Variant("autoregressive"), *(Variant("draft_model", k, "path:drafter") for k in ks)]
-    for number, temperature in enumerate(temperatures):
-        cell_id = f"{seed:04x}{number:08x}"
-        rng = np.random.default_rng([seed, number])
-        record = _record(cell_id, store.name, temperature, variants, num_prompts)
+    cells = synthetic_cells(
+        store.name,
+        temperatures=temperatures,
+        ks=ks,
+        num_prompts=num_prompts,
+        seed=seed,
+        num_repeats=num_repeats,
+        truth=truth,
+    )
+    for record, trials in cells:
+        finished = (record.status, record.stop_reason, record.finished_at)
+        record.status, record.stop_reason, record.finished_at = Status.PARTIAL.value, None, None
         writer = store.open_cell(record)
-        clock = 0.0
-        for phase, repeat, block in _blocks(num_prompts):
-            trials: list[Observation] = []
-            for order, index in enumerate(rng.permutation(len(variants))):
-                trials.append(_observe(record, variants[index], phase, repeat, block, order, clock, rng))
-                clock += trials[-1].trial_s or 0.0
-            writer.append(trials)
-        record.status, record.stop_reason = Status.OK.value, "max_repeats"
-        record.finished_at = "2026-01-01T00:20:00+00:00"
-        record.measured_wall_s, record.decode_wall_s = clock * 1.02, clock
+        for block in trials:
+            writer.append(block)
+        record.status, record.stop_reason, record.finished_at = finished
         writer.finish(record)
     return store.path
 
 
-def _blocks(num_prompts: int) -> list[tuple[Phase, int, int]]:
+def synthetic_cells(
+    name: str,
+    *,
+    temperatures: Sequence[float],
+    ks: Iterable[int],
+    num_prompts: int,
+    seed: int = 0,
+    num_repeats: int = 2,
+    truth: Truth = USUAL,
+) -> Iterator[tuple[CellRecord, list[list[Observation]]]]:
+    """The cells that `write_synthetic_results` writes, each with its observations by block."""
+    variants = [Variant("autoregressive"), *(Variant("draft_model", k, "path:drafter") for k in ks)]
+    for number, temperature in enumerate(temperatures):
+        rng = np.random.default_rng([seed, number])
+        record = _record(f"{seed:04x}{number:08x}", name, temperature, variants, num_prompts)
+        record.facts |= truth.facts
+        clock, blocks = 0.0, []
+        for phase, repeat, block in _blocks(num_prompts, num_repeats):
+            blocks.append([])
+            for order, index in enumerate(rng.permutation(len(variants))):
+                row = _observe(record, variants[index], phase, repeat, block, order, clock, rng, truth)
+                blocks[-1].append(row)
+                clock += row.trial_s or 0.0
+        record.status, record.stop_reason = Status.OK.value, "max_repeats"
+        record.finished_at = "2026-01-01T00:20:00+00:00"
+        record.measured_wall_s, record.decode_wall_s = clock * 1.02, clock
+        yield record, blocks
+
+
+def _blocks(num_prompts: int, num_repeats: int) -> list[tuple[Phase, int, int]]:
     warmup = [(Phase.WARMUP, 0, 0)]
-    return warmup + [(Phase.MEASURE, r, r * num_prompts + p) for r in range(2) for p in range(num_prompts)]
+    passes = range(num_repeats)
+    return warmup + [(Phase.MEASURE, r, r * num_prompts + p) for r in passes for p in range(num_prompts)]
 
 
 def _record(
@@ -126,17 +182,22 @@ def _observe(
     order: int,
     started_s: float,
     rng: np.random.Generator,
+    truth: Truth,
 ) -> Observation:
     prompt = block % record.facts["num_prompts"]
     temperature = record.facts["temperature"]
     prompt_id = f"warm-{prompt:03d}" if phase is Phase.WARMUP else f"p{prompt:03d}"
     task = TASKS[prompt % len(TASKS)]
     # Greedy output depends on the prompt alone, sampled output on the trial too.
-    text = np.random.default_rng(prompt) if temperature == 0 else rng
+    luck = rng if truth.luck is None else _luck(truth.luck, variant.k, prompt, repeat * (temperature > 0))
+    text = np.random.default_rng(prompt) if temperature == 0 else luck
     length = int(np.clip(text.lognormal(4.2, 0.4), 8, MAX_OUTPUT_TOKENS))
     tokens = text.integers(0, 49152, size=length).tolist()
-    steps = _steps(variant.k, length, _alpha(task, prompt, temperature), rng)
-    slow = 1.0 if phase is Phase.MEASURE else 1.6
+    alpha = float(np.clip(_alpha(task, prompt, temperature) + truth.alpha_shift, 0.0, 1.0))
+    steps = _steps(variant.k, length, alpha, rng, luck)
+    slow = (1.0 if phase is Phase.MEASURE else 1.6) * truth.slowdown.get(variant.variant_id, 1.0)
+    if truth.noise:
+        slow *= float(rng.lognormal(0, truth.noise))
     decode_s = float(
         slow * (sum(steps["draft_s"]) + sum(steps["verify_s"]) + STEP_OVERHEAD_S * len(steps["emitted"]))
     )
@@ -177,12 +238,18 @@ def _alpha(task: str, prompt: int, temperature: float) -> float:
     return float(np.clip(ease - 0.12 * temperature + 0.04 * np.sin(prompt), 0.05, 0.95))
 
 
-def _steps(k: int, length: int, alpha: float, rng: np.random.Generator) -> dict[str, list]:
+def _luck(seed: int, k: int, prompt: int, repeat: int) -> np.random.Generator:
+    return np.random.default_rng([seed, k, prompt, repeat])
+
+
+def _steps(
+    k: int, length: int, alpha: float, rng: np.random.Generator, luck: np.random.Generator
+) -> dict[str, list]:
     steps: dict[str, list] = {name: [] for name in ("proposed", "accepted", "emitted", "draft_s", "verify_s")}
     left = length - 1
     while left > 0:
         chances = alpha * 0.985 ** np.arange(k)
-        accepted = int(np.cumprod(rng.random(k) < chances).sum())
+        accepted = int(np.cumprod(luck.random(k) < chances).sum())
         emitted = min(accepted + 1, left)
         left -= emitted
         steps["proposed"].append(k)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from harness.config.schema import SimulatorConfig
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Variant
 
@@ -21,6 +22,7 @@ class EngineSettings:
         num_threads: CPU threads; None takes the cores this process may use.
         target_quantization: weight format of the target.
         drafter_quantization: weight format of drafters.
+        simulator: what the simulator simulates; None for every other backend.
     """
 
     target: ResolvedModel
@@ -29,6 +31,7 @@ class EngineSettings:
     num_threads: int | None
     target_quantization: str
     drafter_quantization: str
+    simulator: SimulatorConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,13 @@ class SequenceRequest:
         prompt: token ids.
         max_new_tokens: output limit.
         seed: of the sequence's random numbers.
+        task: the workload's task of the prompt; a real engine has no use for it.
     """
 
     prompt: Sequence[int]
     max_new_tokens: int
     seed: int
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,9 @@ class Session(Protocol):
 
     cold_start: Sequence[ColdStart]
     """How long starting took, by part."""
+
+    def clock(self) -> float:
+        """Reading, in seconds, of the clock that times trials: `perf_counter()` wherever time is real."""
 
     def facts(self) -> Mapping[str, Any]:
         """Device, dtype, threads and the like, as read back from the engine."""
@@ -114,6 +122,8 @@ class Backend(Protocol):
     name: ClassVar[str]
     max_batch_size: ClassVar[int | None]
     """Largest batch it decodes together; None sets no limit."""
+    is_simulated: ClassVar[bool]
+    """Whether it only simulates: no model is looked up, and trials, being cheap, are stored cell by cell."""
 
     @classmethod
     def version(cls) -> str:

@@ -36,6 +36,7 @@ class NativeBackend:
 
     name: ClassVar[str] = "native"
     max_batch_size: ClassVar[int | None] = 1
+    is_simulated: ClassVar[bool] = False
 
     @classmethod
     def version(cls) -> str:
@@ -65,6 +66,10 @@ class NativeSession:
         self._draft_heads: dict[str, tuple[Linear, Tensor]] = {}
         self._decoders: dict[str, Decoder] = {}
         self._context = 0
+
+    def clock(self) -> float:
+        """Real time."""
+        return perf_counter()
 
     def facts(self) -> Mapping[str, Any]:
         """What the engine runs on."""

@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.schema import HarnessConfig
+from harness.config.schema import HarnessConfig, SimulatorConfig
 from harness.config.store import to_config
 from harness.errors import ConfigError
 from harness.paths import conf_dir
@@ -126,7 +126,8 @@ def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:
 
 
 def _known_keys() -> list[str]:
-    tree: Any = OmegaConf.to_container(OmegaConf.structured(HarnessConfig))
+    whole = HarnessConfig(simulator=SimulatorConfig())
+    tree: Any = OmegaConf.to_container(OmegaConf.structured(whole))
     return [*_dotted(tree), *(f"compare[].{name}" for name in tree["method"])]
 
 

@@ -11,7 +11,7 @@ class BackendConfig:
     """The engine that decodes.
 
     Attributes:
-        name: `native`, or one added by an entry point.
+        name: `native`, `simulator`, or one added by an entry point.
         device: `cpu`, `cuda`, or `auto` for cuda where there is one.
         dtype: `bfloat16`, `float16` or `float32`.
         num_threads: CPU threads of the engine; null takes the cores this process may use.
@@ -126,6 +126,86 @@ class MeasureConfig:
 
 
 @dataclass
+class DraftingConfig:
+    """How one method drafts in the simulator.
+
+    Attributes:
+        cost: c, seconds of one drafted token over those of a target step.
+        alpha: probability that a drafted token stands, those before it having stood: one number, or one per
+            position, whose last counts for all further ones.
+        temperature_effect: what alpha loses per unit of temperature.
+        empty: probability that a step drafts nothing, as where no n-gram matches.
+    """
+
+    cost: float = 0.1
+    alpha: Any = 0.7
+    temperature_effect: float = 0.1
+    empty: float = 0.0
+
+
+@dataclass
+class FailureConfig:
+    """Something that goes wrong in the simulator, on demand.
+
+    Attributes:
+        variant: name of the variant that fails, such as `draft_model-k3`; null fails loading the target.
+        call: which of its decode calls in a cell fails, counted from 0 with warmup; null fails preparing it.
+        out_of_memory: whether memory ran out; else the engine crashed.
+    """
+
+    variant: str | None = None
+    call: int | None = None
+    out_of_memory: bool = False
+
+
+@dataclass
+class SimulatorConfig:
+    """What the simulator takes for the truth; docs/simulator.md has the formulas.
+
+    Attributes:
+        step_s: seconds of one target step of one sequence.
+        verify_slope: what each drafted token to verify adds to a step, as a share of it.
+        batch_slope: what each further sequence of a batch adds to a step, as a share of it.
+        prefill_s_per_token: seconds per token of the prompt.
+        overhead_s: seconds of a step outside drafting and verifying.
+        load_s: seconds of loading the target.
+        first_call_s: seconds that the first decode call of a variant takes longer.
+        draft_model: how the draft model drafts.
+        ngram: how prompt lookup drafts.
+        task_offsets: what to add to alpha, by task.
+        prompt_spread: standard deviation of alpha between prompts, over the largest there can be; up to 0.9.
+        eos_probability: probability that an output token ends the sequence.
+        step_noise: sigma of each step's log-normal factor, of mean 1.
+        trial_noise: sigma of the factor that all steps of a trial share.
+        drift_per_hour: by how much everything gets slower in an hour of simulated time, as a share.
+        outlier_probability: how likely a step is an outlier.
+        outlier_factor: how many times longer an outlier takes.
+        failures: what goes wrong.
+        seed: which prompts there are: their greedy outputs and their alphas. `measure.seed` draws the rest.
+    """
+
+    step_s: float = 0.02
+    verify_slope: float = 0.02
+    batch_slope: float = 0.02
+    prefill_s_per_token: float = 0.0005
+    overhead_s: float = 0.0
+    load_s: float = 1.0
+    first_call_s: float = 0.0
+    draft_model: DraftingConfig = field(default_factory=DraftingConfig)
+    ngram: DraftingConfig = field(default_factory=lambda: DraftingConfig(cost=0.002, alpha=0.6, empty=0.5))
+    task_offsets: dict[str, float] = field(default_factory=dict)
+    prompt_spread: float = 0.0
+    eos_probability: float = 0.0
+    step_noise: float = 0.0
+    trial_noise: float = 0.0
+    drift_per_hour: float = 0.0
+    outlier_probability: float = 0.0
+    outlier_factor: float = 10.0
+    failures: list[FailureConfig] = field(default_factory=list)
+    seed: int = 0
+
+
+@dataclass
 class HarnessConfig:
     """One cell: everything that must be equal for its speedups to mean anything, and its variants.
 
@@ -134,6 +214,7 @@ class HarnessConfig:
         batch_size: sequences decoded together.
         method: how to draft.
         compare: further methods measured in the same cell against the same baseline.
+        simulator: what `backend=simulator` simulates; null for every other backend.
         results_dir: where results go, relative to the current directory.
         reports_dir: where reports go.
         resume: keep what an earlier run of the same configuration measured.
@@ -150,6 +231,7 @@ class HarnessConfig:
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     quantization: QuantizationConfig = field(default_factory=QuantizationConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
+    simulator: SimulatorConfig | None = None
     results_dir: str = "results"
     reports_dir: str = "reports"
     resume: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -70,7 +71,7 @@ def refuse_unknown_keys(values: dict[str, Any], node: type, *, path: str = "") -
         full = f"{path}{key}"
         if key not in names:
             raise ConfigError(full, "isn't a known key", value, suggest(key, names))
-        inner = hints[key]
+        inner = _without_none(hints[key])
         if is_dataclass(inner) and isinstance(value, dict):
             refuse_unknown_keys(value, inner, path=f"{full}.")  # type: ignore[arg-type]
         elif isinstance(value, list):
@@ -78,6 +79,13 @@ def refuse_unknown_keys(values: dict[str, Any], node: type, *, path: str = "") -
                 element = next(iter(get_args(inner)), None)
                 if is_dataclass(element) and isinstance(item, dict):
                     refuse_unknown_keys(item, element, path=f"{full}[{index}].")  # type: ignore[arg-type]
+
+
+def _without_none(hint: Any) -> Any:
+    """What a field holds where it isn't null."""
+    if isinstance(hint, UnionType):
+        return next(part for part in get_args(hint) if part is not NoneType)
+    return hint
 
 
 def _value(plain: Any, full_key: str | None) -> Any:

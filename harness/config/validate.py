@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from harness.config.schema import HarnessConfig, MethodConfig
+from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
 
@@ -15,6 +15,19 @@ _DEVICES = ("auto", "cpu", "cuda")
 _DRAFT_SAMPLING = ("sampled", "greedy")
 _QUANTIZATION = ("none",)
 _MAX_K = 64
+_MAX_SPREAD = 0.9  # at 1 every prompt would have an alpha of 0 or 1
+_NOT_NEGATIVE = (
+    "verify_slope",
+    "batch_slope",
+    "prefill_s_per_token",
+    "overhead_s",
+    "load_s",
+    "first_call_s",
+    "step_noise",
+    "trial_noise",
+    "seed",
+)
+_PROBABILITIES = ("eos_probability", "outlier_probability")
 
 
 def validate(config: HarnessConfig) -> None:
@@ -29,6 +42,7 @@ def validate(config: HarnessConfig) -> None:
         )
     _at_least("batch_size", config.batch_size, 1)
     _backend(config)
+    _simulator(config)
     _sampling(config)
     _workload(config)
     _measure(config)
@@ -64,6 +78,54 @@ def _backend(config: HarnessConfig) -> None:
     _one_of("backend.dtype", backend.dtype, _DTYPES)
     if backend.num_threads is not None:
         _at_least("backend.num_threads", backend.num_threads, 1)
+
+
+def _simulator(config: HarnessConfig) -> None:
+    simulator = config.simulator
+    if simulator is None:
+        if config.backend.name == "simulator":
+            raise ConfigError("simulator", "must be set", None, "Use backend=simulator, which sets it.")
+        return
+    if config.backend.name != "simulator":
+        remedy = f"backend.name={config.backend.name} ignores it: use backend=simulator, or leave it out."
+        raise ConfigError("simulator", "is for the simulator alone", "values", remedy)
+    for name in ("step_s", "outlier_factor"):
+        _within(f"simulator.{name}", getattr(simulator, name), above=0)
+    for name in _NOT_NEGATIVE:
+        _within(f"simulator.{name}", getattr(simulator, name), least=0)
+    for name in _PROBABILITIES:
+        _within(f"simulator.{name}", getattr(simulator, name), least=0, most=1)
+    _within("simulator.prompt_spread", simulator.prompt_spread, least=0, most=_MAX_SPREAD)
+    _within("simulator.drift_per_hour", simulator.drift_per_hour, above=-1)
+    for task, offset in simulator.task_offsets.items():
+        _within(f"simulator.task_offsets.{task}", offset, least=-1, most=1)
+    _drafting(simulator.draft_model, "simulator.draft_model")
+    _drafting(simulator.ngram, "simulator.ngram")
+    _failures(simulator)
+
+
+def _drafting(drafting: DraftingConfig, field: str) -> None:
+    _within(f"{field}.cost", drafting.cost, least=0)
+    _within(f"{field}.empty", drafting.empty, least=0, most=1)
+    _within(f"{field}.temperature_effect", drafting.temperature_effect)
+    remedy = "Give one number, or a list with one per position."
+    given = drafting.alpha if isinstance(drafting.alpha, list | tuple) else [drafting.alpha]
+    if not given:
+        raise ConfigError(f"{field}.alpha", "needs at least one number", drafting.alpha, remedy)
+    for value in given:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{field}.alpha", "must be numbers", value, remedy)
+        _within(f"{field}.alpha", value, least=0, most=1)
+
+
+def _failures(simulator: SimulatorConfig) -> None:
+    for index, failure in enumerate(simulator.failures):
+        field = f"simulator.failures[{index}].call"
+        if failure.call is None:
+            continue
+        _at_least(field, failure.call, 0)
+        if failure.variant is None:
+            raise ConfigError(field, "needs a variant", failure.call, "Only variants decode.")
 
 
 def _sampling(config: HarnessConfig) -> None:
@@ -119,6 +181,22 @@ def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
 def _at_least(field: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigError(field, f"must be at least {least}", value)
+
+
+def _within(
+    field: str,
+    value: float,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+) -> None:
+    if math.isfinite(value) and least <= value <= most and value > above:
+        return
+    lower = f"above {above:g}" if math.isfinite(above) else f"at least {least:g}"
+    ends = [lower] if math.isfinite(max(above, least)) else []
+    ends += [f"at most {most:g}"] if math.isfinite(most) else []
+    raise ConfigError(field, f"must be a finite number {' and '.join(ends)}".strip(), value)
 
 
 def _one_of(field: str, value: str, known: Iterable[str]) -> None:

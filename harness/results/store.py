@@ -58,14 +58,19 @@ class ResultStore:
         """
         check_writable(self.path)
 
-    def open_cell(self, record: CellRecord) -> CellWriter:
+    def open_cell(self, record: CellRecord, *, at_once: bool = False) -> CellWriter:
         """Start a cell, or go on with one that was interrupted; stored trials are kept.
+
+        Args:
+            record: of the cell.
+            at_once: store its trials when it is finished, as suits trials that take less time than a file.
 
         Raises:
             StorageError: the folder can't be written.
             ResultFormatError: the folder holds a cell of another format version.
         """
-        return CellWriter(self.path / file_name(record.cell_id), record)
+        writer = CellAtOnceWriter if at_once else CellWriter
+        return writer(self.path / file_name(record.cell_id), record)
 
     def load_cell(self, cell_id: str) -> StoredCell | None:
         """Read a cell, finished or not; None where there is none.
@@ -184,6 +189,25 @@ class CellWriter:
             _LOG.warning("%s Its trials are measured again.", problem)
             with storage_errors(path):
                 path.rename(path.with_name(path.name + ASIDE_SUFFIX))
+
+
+class CellAtOnceWriter(CellWriter):
+    """Keeps what is appended until the cell is finished; a killed run loses it."""
+
+    def __init__(self, folder: Path, record: CellRecord) -> None:
+        """See `CellWriter`."""
+        super().__init__(folder, record)
+        self._kept: list[Observation] = []
+
+    def append(self, observations: Sequence[Observation]) -> None:
+        """Keep the observations of a trial."""
+        self._kept += observations
+
+    def finish(self, record: CellRecord) -> None:
+        """Store everything kept; see `CellWriter.finish`."""
+        super().append(self._kept)
+        self._kept = []
+        super().finish(record)
 
 
 def file_name(name: str) -> str:

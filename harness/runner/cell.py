@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from time import perf_counter
 from typing import Any, TypeVar
 
 from harness.backends.base import ColdStart, Session
@@ -70,7 +69,7 @@ class _CellRun:
             return self.record
         # a killed run can't say that it was killed: what is stored is partial until it is finished
         self.record.status = Status.PARTIAL.value
-        writer = self.store.open_cell(self.record)
+        writer = self.store.open_cell(self.record, at_once=self.plan.backend.is_simulated)
         try:
             self._measure(writer)
         except StorageError:
@@ -124,7 +123,7 @@ class _CellRun:
                 self._cold_start(parts)
 
     def _warm_up(self, session: Session, writer: CellWriter) -> None:
-        epoch = perf_counter()
+        epoch = session.clock()
         for block in warmup_blocks(self.plan, self.alive):
             for variant in block.order:
                 if variant not in self.alive:
@@ -144,7 +143,7 @@ class _CellRun:
 
     def _run_blocks(self, session: Session, writer: CellWriter) -> None:
         measure = self.plan.config.measure
-        epoch = perf_counter()
+        epoch = session.clock()
         earlier_wall, earlier_decode = self.record.measured_wall_s or 0.0, self.record.decode_wall_s or 0.0
         decoding = 0.0
         schedule = blocks(
@@ -172,7 +171,7 @@ class _CellRun:
                     writer.append(rows)
                     decoding += (rows[0].trial_s or 0.0) if rows else 0.0
             finally:
-                self.record.measured_wall_s = earlier_wall + perf_counter() - epoch
+                self.record.measured_wall_s = earlier_wall + session.clock() - epoch
                 self.record.decode_wall_s = earlier_decode + decoding
         else:
             self.record.stop_reason = "max_repeats"

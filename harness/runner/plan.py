@@ -14,9 +14,10 @@ from harness.errors import UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
 from harness.models.pair_check import check_pair
 from harness.models.sources import resolve_model
+from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
 from harness.records import Variant
-from harness.registry import find_method, load_backend
+from harness.registry import METHODS, load_backend
 from harness.workloads import Prompt, Workload, check_disjoint, load_workload
 
 
@@ -70,15 +71,8 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     _check_backend(config, backend, variants)
     measured, warmup = load_workload(config.workload.name), load_workload(config.workload.warmup)
     check_disjoint(measured, warmup)
-    target = resolve_model(config.pair.target)
-    drafters = {
-        variant.drafter: resolve_model(variant.drafter, base_ref=config.pair.target)
-        for variant in variants
-        if variant.drafter is not None
-    }
-    for drafter in drafters.values():
-        check_pair(target, drafter)
-    tokenizer = load_tokenizer(target.path)
+    target, drafters = _models(config, backend, variants)
+    tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _encode(measured.take(config.workload.num_prompts), tokenizer, config)
     warmup_prompts = (
         _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config)
@@ -100,6 +94,7 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
             num_threads=config.backend.num_threads,
             target_quantization=config.quantization.target,
             drafter_quantization=config.quantization.drafter,
+            simulator=config.simulator,
         ),
         decoding=DecodingSettings(
             temperature=config.sampling.temperature,
@@ -122,14 +117,30 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
             f"batch_size: backend.name={backend.name} decodes at most {limit} sequence(s) together, got "
             f"{config.batch_size}. Set batch_size={limit}."
         )
+    shipped = {name for method in METHODS.values() for name in method.backends}
     for variant in variants:
-        runs_on = find_method(variant.method).backends
-        if config.backend.name == "native" and "native" not in runs_on:
-            raise UnsupportedError(f"method.name: {variant.method} doesn't run on the native backend.")
+        if backend.name in shipped and backend.name not in METHODS[variant.method].backends:
+            raise UnsupportedError(
+                f"method.name: {variant.method} doesn't run on the {backend.name} backend."
+            )
+
+
+def _models(
+    config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...]
+) -> tuple[ResolvedModel, dict[str, ResolvedModel]]:
+    """The target, and the draft models by their reference, checked against it."""
+    refs = [variant.drafter for variant in variants if variant.drafter is not None]
+    if backend.is_simulated:
+        return stand_in_model(config.pair.target), {ref: stand_in_model(ref) for ref in refs}
+    target = resolve_model(config.pair.target)
+    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in dict.fromkeys(refs)}
+    for drafter in drafters.values():
+        check_pair(target, drafter)
+    return target, drafters
 
 
 def _encode(
-    prompts: tuple[Prompt, ...], tokenizer: Tokenizer, config: HarnessConfig
+    prompts: tuple[Prompt, ...], tokenizer: Tokenizer | StandInTokenizer, config: HarnessConfig
 ) -> tuple[EncodedPrompt, ...]:
     limit = config.workload.max_output_tokens
     return tuple(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 
 from harness.backends.base import SequenceRequest, Session
 from harness.errors import MeasurementError
@@ -38,20 +37,20 @@ def run_trial(
         variant: what decodes.
         block: what is decoded.
         phase: whether it counts.
-        epoch: clock reading that `started_s` counts from.
+        epoch: reading of the session's clock that `started_s` counts from.
 
     Raises:
         MeasurementError: the backend returned another number of sequences, or an empty one.
     """
     seed = plan.config.measure.seed
     requests = [
-        SequenceRequest(p.tokens, p.max_new_tokens, sequence_seed(seed, variant, p, block.repeat))
+        SequenceRequest(p.tokens, p.max_new_tokens, sequence_seed(seed, variant, p, block.repeat), p.task)
         for p in block.prompts
     ]
     with no_garbage_collection():
-        start = perf_counter()
+        start = session.clock()
         decoded = session.decode(variant, requests, plan.decoding)
-        seconds = perf_counter() - start
+        seconds = session.clock() - start
     if len(decoded) != len(requests) or any(not sequence.tokens for sequence in decoded):
         raise MeasurementError(
             f"{variant.variant_id}: asked for {len(requests)} sequences, got "

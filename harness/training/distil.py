@@ -44,7 +44,7 @@ class DistilSettings:
     epochs: float = 5.0
     learning_rate: float = 1e-3
     tokens_per_batch: int = 4096
-    max_prompt_tokens: int = 160
+    max_prompt_tokens: int = 96
     overlap_weight: float = 0.5
     seed: int = 0
     checkpoint_every_s: float = 120.0

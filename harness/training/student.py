@@ -55,7 +55,7 @@ class Student(nn.Module):
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits over the reduced vocabulary where an answer token is predicted, [positions, size]."""
-        embedded = functional.embedding(batch.tokens, self.embeddings).float()  # type: ignore[arg-type]
+        embedded = functional.embedding(batch.tokens, self.embeddings)  # type: ignore[arg-type]
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.body(inputs_embeds=embedded, use_cache=False).last_hidden_state
             return functional.linear(hidden[batch.where].to(torch.bfloat16), self.head)  # type: ignore[arg-type]

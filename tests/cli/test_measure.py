@@ -146,9 +146,7 @@ def test_cells_of_a_sweep_share_their_folders(field: str, command: Command) -> N
     ended.check_error(2, f"{field}: takes one value in a sweep")
 
 
-def test_a_mistake_in_the_last_cell_shows_before_the_first_is_measured(
-    command: Command, script: Script
-) -> None:
+def test_a_mistake_in_the_last_cell_keeps_the_first_from_starting(command: Command, script: Script) -> None:
     other = write_workload(command.tiny.folder / "long.jsonl", ("much " * 100,))
     ended = command("-m", f"workload.name={command.tiny.workload},{other}")
     ended.check_error(2, "long, prompt 'long-0':")
@@ -260,6 +258,15 @@ def test_damaged_results_are_refused_before_measuring(command: Command, script: 
     script.decoded.clear()
     ended = command()
     ended.check_error(2, f"{file}: damaged")
+    assert script.decoded == []
+
+
+def test_a_damaged_last_cell_keeps_the_first_from_being_measured(command: Command, script: Script) -> None:
+    assert command("sampling.temperature=1").code == 0
+    (file,) = command.results.glob("*/cell.json")
+    file.write_text("{")
+    script.decoded.clear()
+    command(*SWEEP).check_error(2, f"{file}: can't be read")
     assert script.decoded == []
 
 
