@@ -10,7 +10,7 @@ class HarnessError(Exception):
         exit_code: what the command line returns when the error ends a run.
     """
 
-    exit_code = 1
+    exit_code: int = 1
 
 
 class ConfigError(HarnessError):

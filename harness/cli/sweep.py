@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.config.schema import HarnessConfig
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, StorageError
 from harness.records import CellRecord, Status
 from harness.reports.build import build_report
 from harness.reports.terminal import summary_table
@@ -40,7 +40,7 @@ class Sweep:
         self._config = cells[0]
         _check_one_place(cells)
         self._store = ResultStore(Path(self._config.results_dir), self._config.name)
-        self._store.check_writable()
+        _check_writable(self._store)
         self._plans = {_key(cell): plan_cell(cell) for cell in cells}
         self._cell_ids = {plan.cell_id for plan in self._plans.values()}
         if self._config.resume:
@@ -101,6 +101,15 @@ class Sweep:
                 file=sys.stderr,
             )
             return False
+
+
+def _check_writable(store: ResultStore) -> None:
+    try:
+        store.check_writable()
+    except StorageError as error:
+        # nothing was measured yet, so this is bad input rather than a failed run
+        error.exit_code = 2
+        raise
 
 
 def _check_one_place(cells: Sequence[HarnessConfig]) -> None:

@@ -16,7 +16,7 @@ from harness.records import CellRecord, Failure, Observation, Phase, Status, Var
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
 from harness.runner.plan import CellPlan
-from harness.runner.progress import SweepProgress
+from harness.runner.progress import SweepProgress, variant_line
 from harness.runner.schedule import Block, blocks
 from harness.runner.sessions import SessionPool
 from harness.runner.stop import StopRule
@@ -227,6 +227,9 @@ class _CellRun:
         self._mark_unmeasured("interrupted" if interrupted else "the cell ended before")
         self.record.finished_at = _now()
         writer.finish(self.record)
+        for variant in self.plan.variants[1:]:
+            line = variant_line(self._label(), variant.variant_id, self.stop.speedup(variant.variant_id))
+            self.progress.line(line)
 
     def _mark_unmeasured(self, reason: str) -> None:
         measured = {variant_id for variant_id, _ in self.done}

@@ -7,6 +7,16 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from harness.metrics.bootstrap import Interval
+
+
+def variant_line(cell: str, variant_id: str, speedup: Interval | None) -> str:
+    """What is printed of a finished variant."""
+    if speedup is None or speedup.estimate is None:
+        return f"{cell}  {variant_id}: no speedup measured"
+    spread = "" if speedup.low is None else f" [{speedup.low:.2f}, {speedup.high:.2f}]"
+    return f"{cell}  {variant_id}: {speedup.estimate:.2f}x{spread}"
+
 
 class SweepProgress:
     """Counts trials over all cells of a sweep.

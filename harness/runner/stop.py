@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.config.schema import MeasureConfig
-from harness.metrics.bootstrap import speedup_interval
+from harness.metrics.bootstrap import Interval, speedup_interval
 from harness.records import Observation, Phase, Status
 
 Key = tuple[str, int]
@@ -70,18 +70,19 @@ class StopRule:
                 return "precision"
         return None
 
-    def _is_precise(self) -> bool:
-        widths = [self._half_width(name) for name in self._decoded if name != self._baseline_id]
-        return all(width is not None and width <= self._config.target_precision for width in widths)
-
-    def _half_width(self, variant_id: str) -> float | None:
+    def speedup(self, variant_id: str) -> Interval | None:
+        """Decode speedup of a variant so far; None where nothing can be paired with the baseline."""
         baseline, variant = self._decoded[self._baseline_id], self._decoded[variant_id]
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
         for key in baseline.keys() & variant.keys():
             row = (*variant[key], *baseline[key])
             sums[key[0]] = [total + value for total, value in zip(sums[key[0]], row, strict=True)]
-        if not sums:
-            return None
-        columns = zip(*sums.values(), strict=True)
-        interval = speedup_interval(*map(list, columns))
-        return interval.relative_half_width
+        return speedup_interval(*map(list, zip(*sums.values(), strict=True))) if sums else None
+
+    def _is_precise(self) -> bool:
+        widths = [self._half_width(name) for name in self._decoded if name != self._baseline_id]
+        return all(width is not None and width <= self._config.target_precision for width in widths)
+
+    def _half_width(self, variant_id: str) -> float | None:
+        interval = self.speedup(variant_id)
+        return None if interval is None else interval.relative_half_width
