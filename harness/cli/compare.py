@@ -8,6 +8,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import ConfigError, HarnessError
@@ -18,7 +20,6 @@ from harness.gate.junit import junit_xml
 from harness.gate.markdown import markdown_text
 from harness.gate.settings import DEFAULT_GATE, load_gate
 from harness.gate.terminal import terminal_text
-from harness.gate.verdict import Verdict
 from harness.results import load
 from harness.results.storage import storage_errors, write_atomic
 
@@ -37,14 +38,17 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     comparison = _compared(options)
     try:
-        for kind, write in _WRITERS.items():
-            if (path := getattr(options, kind)) is not None:
-                _write(path, write(comparison))
-    except HarnessError as error:
-        # its own exit code would read as another verdict
-        print(f"error: {error}", file=sys.stderr)
-        return Verdict.ERROR.exit_code
-    _print(terminal_text(comparison, every_check=options.all), failed=comparison.error is not None)
+        _write_all(options, comparison)
+        text = terminal_text(comparison, every_check=options.all)
+    except Exception as error:  # any other exit code would read as a verdict
+        _trace(error)
+        comparison = replace(comparison, checks=(), error=_told(error))
+        text = terminal_text(comparison)
+        # What was written before the trouble says something else.
+        for kind in _WRITERS:
+            with suppress(Exception):
+                _write_all(options, comparison, only=kind)
+    _print(text, failed=comparison.error is not None)
     return comparison.verdict.exit_code
 
 
@@ -74,11 +78,26 @@ def _compared(options: argparse.Namespace) -> Comparison:
             raise ConfigError("command line", "takes gate=NAME or gate=FILE.yaml", options.gate)
         settings = load_gate(gate)
         return compare(load(options.base), load(options.head), settings)
-    except HarnessError as error:
-        return Comparison(base, head, settings, error=str(error))
     except Exception as error:  # Python would end with 1, which says "regression"
-        traceback.print_exc()
-        return Comparison(base, head, settings, error=f"{type(error).__name__}: {error}")
+        _trace(error)
+        return Comparison(base, head, settings, error=_told(error))
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+
+
+def _trace(error: Exception) -> None:
+    """Show where a defect is; what the harness raises on purpose says it all by itself."""
+    if not isinstance(error, HarnessError):
+        traceback.print_exception(error)
+
+
+def _write_all(options: argparse.Namespace, comparison: Comparison, *, only: str | None = None) -> None:
+    for kind, write in _WRITERS.items():
+        path: Path | None = getattr(options, kind)
+        if path is not None and only in (None, kind):
+            _write(path, write(comparison))
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -93,6 +112,6 @@ def _print(text: str, *, failed: bool) -> None:
         stream.reconfigure(errors="replace")
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:
-        # whoever read our output has gone, as `| head` does; the verdict stands
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        # whoever read our output has gone, as `| head` does, or its disk is full; the exit code stands
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.schema import HarnessConfig, SimulatorConfig
+from harness.config.schema import FailureConfig, HarnessConfig, MethodConfig, SimulatorConfig, TaskConfig
 from harness.config.store import to_config
 from harness.errors import ConfigError
 from harness.paths import conf_dir
@@ -95,6 +96,11 @@ def _readable_errors(overrides: Sequence[str]) -> Iterator[None]:
     except OverrideParseException as error:
         remedy = f"{_first_line(error)}. Put a value with '=', ',' or brackets in quotes: 'key=\"a=b\"'."
         raise ConfigError("command line", "can't be read", error.override, remedy) from error
+    except AssertionError as error:
+        below_null = _below_null(overrides)
+        if below_null is None:
+            raise
+        raise below_null from error
     except (HydraException, OmegaConfBaseException) as error:
         raise _bad_override(error, overrides) from error
 
@@ -105,6 +111,15 @@ def _missing_group(error: MissingConfigException) -> ConfigError:
     return ConfigError(
         group or "configuration", "has no such file", option, suggest(option, error.options or ())
     )
+
+
+def _below_null(overrides: Sequence[str]) -> ConfigError | None:
+    """What OmegaConf only asserts: a key below `simulator`, which is null for every other backend."""
+    for override in overrides:
+        key, _, value = override.lstrip("+~").partition("=")
+        if key.startswith("simulator."):
+            return ConfigError(key, "is for the simulator alone", value, "Add backend=simulator.")
+    return None
 
 
 def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:
@@ -128,7 +143,9 @@ def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:
 def _known_keys() -> list[str]:
     whole = HarnessConfig(simulator=SimulatorConfig())
     tree: Any = OmegaConf.to_container(OmegaConf.structured(whole))
-    return [*_dotted(tree), *(f"compare[].{name}" for name in tree["method"])]
+    items = {"compare": MethodConfig, "simulator.tasks": TaskConfig, "simulator.failures": FailureConfig}
+    below = [f"{key}[].{item.name}" for key, node in items.items() for item in fields(node)]
+    return [*_dotted(tree), *below]
 
 
 def _dotted(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:

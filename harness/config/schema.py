@@ -144,6 +144,19 @@ class DraftingConfig:
 
 
 @dataclass
+class TaskConfig:
+    """A task whose drafts stand more or less often than others in the simulator.
+
+    Attributes:
+        name: of the task, as the workload gives it.
+        alpha_offset: what to add to every alpha.
+    """
+
+    name: str = "???"
+    alpha_offset: float = 0.0
+
+
+@dataclass
 class FailureConfig:
     """Something that goes wrong in the simulator, on demand.
 
@@ -172,12 +185,12 @@ class SimulatorConfig:
         first_call_s: seconds that the first decode call of a variant takes longer.
         draft_model: how the draft model drafts.
         ngram: how prompt lookup drafts.
-        task_offsets: what to add to alpha, by task.
+        tasks: those whose alpha differs from the others'.
         prompt_spread: standard deviation of alpha between prompts, over the largest there can be; up to 0.9.
         eos_probability: probability that an output token ends the sequence.
         step_noise: sigma of each step's log-normal factor, of mean 1.
         trial_noise: sigma of the factor that all steps of a trial share.
-        drift_per_hour: by how much everything gets slower in an hour of simulated time, as a share.
+        drift_per_hour: what every hour of simulated time adds to all seconds, as a share of the first ones.
         outlier_probability: how likely a step is an outlier.
         outlier_factor: how many times longer an outlier takes.
         failures: what goes wrong.
@@ -193,7 +206,7 @@ class SimulatorConfig:
     first_call_s: float = 0.0
     draft_model: DraftingConfig = field(default_factory=DraftingConfig)
     ngram: DraftingConfig = field(default_factory=lambda: DraftingConfig(cost=0.002, alpha=0.6, empty=0.5))
-    task_offsets: dict[str, float] = field(default_factory=dict)
+    tasks: list[TaskConfig] = field(default_factory=list)
     prompt_spread: float = 0.0
     eos_probability: float = 0.0
     step_noise: float = 0.0

@@ -25,6 +25,7 @@ _NOT_NEGATIVE = (
     "first_call_s",
     "step_noise",
     "trial_noise",
+    "drift_per_hour",
     "seed",
 )
 _PROBABILITIES = ("eos_probability", "outlier_probability")
@@ -96,9 +97,8 @@ def _simulator(config: HarnessConfig) -> None:
     for name in _PROBABILITIES:
         _within(f"simulator.{name}", getattr(simulator, name), least=0, most=1)
     _within("simulator.prompt_spread", simulator.prompt_spread, least=0, most=_MAX_SPREAD)
-    _within("simulator.drift_per_hour", simulator.drift_per_hour, above=-1)
-    for task, offset in simulator.task_offsets.items():
-        _within(f"simulator.task_offsets.{task}", offset, least=-1, most=1)
+    for index, task in enumerate(simulator.tasks):
+        _within(f"simulator.tasks[{index}].alpha_offset", task.alpha_offset, least=-1, most=1)
     _drafting(simulator.draft_model, "simulator.draft_model")
     _drafting(simulator.ngram, "simulator.ngram")
     _failures(simulator)
@@ -196,7 +196,7 @@ def _within(
     lower = f"above {above:g}" if math.isfinite(above) else f"at least {least:g}"
     ends = [lower] if math.isfinite(max(above, least)) else []
     ends += [f"at most {most:g}"] if math.isfinite(most) else []
-    raise ConfigError(field, f"must be a finite number {' and '.join(ends)}".strip(), value)
+    raise ConfigError(field, f"must be a finite number, {' and '.join(ends)}".strip(", "), value)
 
 
 def _one_of(field: str, value: str, known: Iterable[str]) -> None:

@@ -26,6 +26,14 @@ class CellSide:
     run: Run
     record: CellRecord
 
+    def is_copy_of(self, other: CellSide) -> bool:
+        """Whether both sides hold the same rows to the last digit of their clocks."""
+        ours, theirs = (
+            side.run.measured(side.record.cell_id).reset_index(drop=True) for side in (self, other)
+        )
+        columns = ["variant_id", "prompt_id", "repeat", "started_s", "decode_s"]
+        return bool(len(ours)) and ours[columns].equals(theirs[columns])
+
     def stored(self, variant: VariantRow, prepared: pd.DataFrame, settings: GateSettings) -> Stored:
         """One variant of the cell.
 

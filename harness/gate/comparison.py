@@ -66,8 +66,13 @@ def _judged(pending: Sequence[Pending], settings: GateSettings) -> list[Check]:
 
 
 def _cautions(pairs: Iterable[CellPair]) -> list[str]:
-    differences = dict.fromkeys(filter(None, (pair.environments_differ() for pair in pairs)))
-    return [f"{text}: a changed time ratio may be the machine's, not the code's." for text in differences]
+    cautions: dict[str, None] = {}
+    for pair in pairs:
+        if difference := pair.environments_differ():
+            cautions[f"{difference}: a changed time ratio may be the machine's, not the code's."] = None
+        if pair.base.is_copy_of(pair.head):
+            cautions["BASE and HEAD hold the very same measurements: was HEAD measured?"] = None
+    return list(cautions)
 
 
 def _alone(cell: str, reason: str, *, gated: bool) -> Pending:

@@ -68,15 +68,15 @@ def change_of(metric: Metric, samples: tuple[Sample, Sample], settings: GateSett
     Raises:
         NotComparableError: a column it needs has gaps, or a figure doesn't exist.
     """
-    columns = [_figure(metric.name, sample) for sample in samples]
-    if columns[0].units != columns[1].units:
+    base, head = (_figure(metric.name, sample) for sample in samples)
+    if base.units != head.units:
         raise NotComparableError("BASE and HEAD didn't measure the same prompts")
     try:
         return effect(
-            columns[0].statistic,
-            columns[1].statistic,
+            base.statistic,
+            head.statistic,
             scale=metric.scale,
-            num_units=len(columns[0].units),
+            num_units=len(base.units),
             num_resamples=settings.num_resamples,
             seed=settings.seed,
         )

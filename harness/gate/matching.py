@@ -117,8 +117,8 @@ def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str
 
 def _text(value: object) -> str:
     # 1 and 1.0 are the same setting, however a file wrote it.
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, str):
         return value
     return json.dumps(value, sort_keys=True, default=str)

@@ -54,12 +54,11 @@ class Stored:
             return f"{status} in {side}: {self.variant.get('error') or 'no reason was stored'}"
         if not len(self.sample.variant):
             return f"{side} has no ok measurement of it"
-        lost = len(self.rows[_TRIAL_KEYS].drop_duplicates()) - len(
-            self.sample.variant[_TRIAL_KEYS].drop_duplicates()
-        )
-        if lost:
+        trials, ok = (rows[_TRIAL_KEYS].drop_duplicates() for rows in (self.rows, self.sample.variant))
+        if len(ok) < len(trials):
             errors = self.rows["error"].dropna().unique()
-            return f"{lost} sequences failed in {side}" + (f": {errors[0]}" if len(errors) else "")
+            failed = f"{len(trials) - len(ok)} of {len(trials)} sequences failed in {side}"
+            return f"{failed}: {errors[0]}" if len(errors) else failed
         expected, measured = self.facts.get("num_prompts"), len(self.sample.prompts)
         if isinstance(expected, int) and measured < expected:
             return f"only {measured} of {expected} prompts were measured in {side}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,13 @@ from synthetic_results import USUAL, Truth, synthetic_cells
 
 from harness.gate.check import Check, Comparison
 from harness.gate.comparison import compare
-from harness.gate.settings import GateSettings, parse_gate
+from harness.gate.settings import GateSettings, MetricSettings, load_gate
 from harness.records import CellRecord, Observation
 from harness.results import Results, StoredCell
 from harness.results.observation_table import to_table
 
 KS = (1, 3)
-MARGINS = {
-    "acceptance_rate": 0.02,
-    "tokens_per_forward": 0.03,
-    "greedy_agreement": 0.05,
-    "speedup": 0.05,
-    "end_to_end_speedup": 0.05,
-}
+Change = Callable[[CellRecord, list[Observation]], list[Observation]]
 
 
 def made_up(
@@ -34,7 +29,9 @@ def made_up(
     num_prompts: int = 12,
     num_repeats: int = 2,
     truth: Truth = USUAL,
+    change: Change = lambda _, rows: rows,
 ) -> Results:
+    """A run in memory; `change` edits each cell's record and rows before they are stored."""
     cells = synthetic_cells(
         "run",
         temperatures=temperatures,
@@ -44,22 +41,28 @@ def made_up(
         num_repeats=num_repeats,
         truth=truth,
     )
-    return Results(Path("run"), [stored(record, list(chain(*blocks))) for record, blocks in cells])
+    return Results(
+        Path("run"),
+        [StoredCell(record, to_table(change(record, list(chain(*blocks))))) for record, blocks in cells],
+    )
 
 
-def stored(record: CellRecord, rows: Sequence[Observation]) -> StoredCell:
-    return StoredCell(record, to_table(rows))
+def edit(**changes: Any) -> Callable[[Observation], Observation]:
+    return lambda row: replace(row, **changes)
 
 
-def gate(metrics: dict[str, Any] | None = None, **settings: Any) -> GateSettings:
-    """A gate without tails, so that no summary is computed; `metrics` adds to or replaces the usual ones."""
-    content = {name: {"margin": margin} for name, margin in MARGINS.items()} | (metrics or {})
-    return parse_gate({"num_resamples": 500, **settings, "metrics": content}, name="test")
-
-
-def checks(found: Comparison, metric: str, variant: str | None = None) -> list[Check]:
-    return [c for c in found.checks if c.metric == metric and variant in (None, c.variant)]
+def gate(
+    metrics: dict[str, MetricSettings] | None = None, *, name: str = "default", **settings: Any
+) -> GateSettings:
+    """A shipped gate's own metrics without those that are only shown, which take time; or other metrics."""
+    shipped = load_gate(name)
+    deciding = {metric: one for metric, one in shipped.metrics.items() if one.gated}
+    return replace(shipped, **{"num_resamples": 500, **settings}, metrics=metrics or deciding)
 
 
 def judged(base: Results, head: Results, **settings: Any) -> Comparison:
     return compare(base, head, gate(**settings))
+
+
+def checks(found: Comparison, metric: str, variant: str | None = None) -> list[Check]:
+    return [c for c in found.checks if c.metric == metric and variant in (None, c.variant)]

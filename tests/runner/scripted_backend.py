@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, ClassVar
 
 import pytest
@@ -52,6 +53,7 @@ class Script:
 class ScriptedBackend:
     name: ClassVar[str] = "scripted"
     max_batch_size: ClassVar[int | None] = 2
+    is_simulated: ClassVar[bool] = False
     script: ClassVar[Script] = Script()
     release: ClassVar[str] = "1"
 
@@ -71,6 +73,9 @@ class ScriptedSession:
     def __init__(self, script: Script) -> None:
         self._script = script
         self.cold_start: Sequence[ColdStart] = (ColdStart("load_target", 1.5),)
+
+    def clock(self) -> float:
+        return perf_counter()
 
     def facts(self) -> Mapping[str, Any]:
         return {"device": "imaginary", "num_threads": 7}

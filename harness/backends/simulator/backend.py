@@ -57,7 +57,7 @@ class SimulatorSession:
 
     def facts(self) -> Mapping[str, Any]:
         """That nothing ran, and what was simulated."""
-        return {"device": "simulated", "dtype": "simulated", "simulator": asdict(self._settings)}
+        return {"device": "no device", "dtype": "no weights", "simulator": asdict(self._settings)}
 
     def prepare(
         self, variant: Variant, drafter: ResolvedModel | None, settings: DecodingSettings
@@ -122,7 +122,7 @@ class SimulatorSession:
             drafting,
             variant.k,
             temperature=settings.temperature,
-            offset=self._settings.task_offsets.get(request.task, 0.0),
+            offset=sum(task.alpha_offset for task in self._settings.tasks if task.name == request.task),
             spread=self._settings.prompt_spread,
             # every k of a method finds the same prompts easy
             quantile=Random(f"{prompt} {variant.method}").random(),

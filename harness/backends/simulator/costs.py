@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from random import Random
 
@@ -56,7 +55,7 @@ class Costs:
 
     def _disturbance(self, now_s: float) -> float:
         settings = self._settings
-        factor = self._of_trial * math.exp(math.log1p(settings.drift_per_hour) * now_s / 3600)
+        factor = self._of_trial * (1 + settings.drift_per_hour * now_s / 3600)
         factor *= _log_normal(self._random, settings.step_noise)
         if self._random.random() < settings.outlier_probability:
             factor *= settings.outlier_factor
