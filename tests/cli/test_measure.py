@@ -199,7 +199,7 @@ def test_a_workload_without_prompts(command: Command) -> None:
 def test_a_file_in_the_place_of_the_results_folder(command: Command, script: Script) -> None:
     (command.tiny.folder / "results").write_text("mine")
     ended = command()
-    ended.check_error(1, str(command.tiny.folder / "results"))
+    ended.check_error(2, str(command.tiny.folder / "results"))
     assert "can't write" in ended.errors
     assert "choose another results folder" in ended.errors
     assert script.opened == 0
@@ -209,7 +209,7 @@ def test_a_file_in_the_place_of_the_results_folder(command: Command, script: Scr
 def test_a_results_folder_without_rights(command: Command) -> None:
     (command.tiny.folder / "results").mkdir(mode=0o555)
     ended = command()
-    ended.check_error(1, str(command.tiny.folder / "results"))
+    ended.check_error(2, str(command.tiny.folder / "results"))
     assert "permission denied" in ended.errors
 
 
