@@ -6,9 +6,14 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import ConfigError
 from harness.models.catalogue import DEFAULT_TARGET
+
+if TYPE_CHECKING:
+    from harness.models.checkpoint import CheckpointFacts
+    from harness.training.distil import DistilSettings
 
 
 def main(arguments: list[str]) -> int:
@@ -80,27 +85,13 @@ def _draft(options: argparse.Namespace) -> int:
     from harness.models.drafter_asset import export_drafter_asset
     from harness.models.sources import resolve_model
     from harness.models.tokenizer import load_tokenizer
-    from harness.training.distil import Distiller, DistilSettings
+    from harness.training.distil import Distiller
     from harness.training.held_out import split_answers
     from harness.training.student import save_checkpoint
 
     target = resolve_model(options.target)
     train, held_out = split_answers(options.corpus, count=options.held_out)
-    settings = DistilSettings(
-        layer_indices=tuple(options.layers),
-        draft_vocab_size=options.draft_vocab,
-        epochs=options.epochs,
-        learning_rate=options.learning_rate,
-        overlap_weight=options.overlap_weight,
-        seed=options.seed,
-        num_threads=options.threads,
-    )
-    if any(not 0 <= layer < target.facts.num_layers for layer in settings.layer_indices):
-        raise ConfigError("--layers", f"must be from 0 to {target.facts.num_layers - 1}", options.layers)
-    if not 1 <= settings.draft_vocab_size <= target.facts.vocab_size:
-        raise ConfigError(
-            "--draft-vocab", f"must be from 1 to {target.facts.vocab_size}", settings.draft_vocab_size
-        )
+    settings = _distil_settings(options, target.facts)
     distiller = Distiller(
         target.path,
         options.out,
@@ -129,3 +120,24 @@ def _draft(options: argparse.Namespace) -> int:
         export_drafter_asset(checkpoint, options.asset, base=target, card=facts)
         print(f"asset: {options.asset}")
     return 0
+
+
+def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> DistilSettings:
+    from harness.training.distil import DistilSettings
+
+    settings = DistilSettings(
+        layer_indices=tuple(options.layers),
+        draft_vocab_size=options.draft_vocab,
+        epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        overlap_weight=options.overlap_weight,
+        seed=options.seed,
+        num_threads=options.threads,
+    )
+    if any(not 0 <= layer < target.num_layers for layer in settings.layer_indices):
+        raise ConfigError("--layers", f"must be from 0 to {target.num_layers - 1}", options.layers)
+    if not 1 <= settings.draft_vocab_size <= target.vocab_size:
+        raise ConfigError(
+            "--draft-vocab", f"must be from 1 to {target.vocab_size}", settings.draft_vocab_size
+        )
+    return settings

@@ -49,7 +49,7 @@ def test_numbers_are_written_one_way() -> None:
     [
         ('File "/srv/x/site-packages/torch/nn.py", line 3', 'File "torch/nn.py", line 3'),
         ('File "/srv/x/lib/python3.11/json/decoder.py"', 'File "json/decoder.py"'),
-        ('File "/srv/work/harness/runner/cell.py"', 'File "harness/runner/cell.py"'),
+        ('File "/srv/app/harness/runner/cell.py"', 'File "harness/runner/cell.py"'),
         ("no /data/models/target.gguf here", "no …/target.gguf here"),
         ("path:/home/jane/m and path:models/m", "path:…/m and path:models/m"),
         ("'/home/jane doe/a b/model.bin' gone", "'…/model.bin' gone"),
