@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.gate.metric import Scale
+from harness.metrics.bootstrap import resampling_weights
 
 FloatArray = npt.NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
@@ -116,7 +116,7 @@ def effect(
         raise ValueError(f"there's no {scale} between {before:g} (BASE) and {after:g} (HEAD)")
     error = None
     if num_units > 1:
-        weights = _draws(num_units, num_resamples, seed)
+        weights = resampling_weights(num_units, num_resamples, seed)
         changes = _change(base(weights), head(weights), scale)
         known = changes[np.isfinite(changes)]
         if known.size < _MIN_FINITE_SHARE * changes.size:
@@ -136,12 +136,3 @@ def _change(base: FloatArray, head: FloatArray, scale: Scale) -> FloatArray:
     np.divide(head, base, out=out, where=both)
     changed: FloatArray = np.log(out, out=np.full(np.shape(base), np.nan), where=both)
     return changed
-
-
-@lru_cache(maxsize=16)
-def _draws(num_units: int, num_resamples: int, seed: int) -> FloatArray:
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(num_units, np.full(num_units, 1 / num_units), size=num_resamples)
-    weights = drawn.astype(np.float64)
-    weights.setflags(write=False)
-    return weights

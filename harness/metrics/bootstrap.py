@@ -143,7 +143,7 @@ def _interval(
     if num_units < 2:
         reason = "an interval needs two or more prompts (or batches of prompts)"
         return Interval(value, None, None, confidence, num_units, reason)
-    weights = _weights(num_units, num_resamples, seed)
+    weights = resampling_weights(num_units, num_resamples, seed)
     resampled = _ratio(weights @ above, weights @ below)
     resampled = resampled[np.isfinite(resampled)]
     tail = expanded_tail(num_units, confidence)
@@ -159,8 +159,17 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def _weights(num_units: int, num_resamples: int, seed: int) -> FloatArray:
-    """[num_resamples, num_units] how often each unit was drawn; equal for all figures of one sample size."""
+def resampling_weights(num_units: int, num_resamples: int, seed: int) -> FloatArray:
+    """How often each resample draws each unit; equal for all figures of one sample size.
+
+    Args:
+        num_units: prompts, or batches of prompts.
+        num_resamples: draws with replacement.
+        seed: of the draws.
+
+    Returns:
+        [num_resamples, num_units], shared and read-only; rows sum to `num_units`.
+    """
     generator = np.random.default_rng(seed)
     weights = generator.multinomial(num_units, np.full(num_units, 1 / num_units), size=num_resamples)
     shared = weights.astype(np.float64)
