@@ -32,11 +32,11 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="folder of shards; a restarted run goes on in it"
     )
     parser.add_argument(
-        "--answers", type=int, default=6000, help="answers to generate (default: %(default)s)"
+        "--answers", type=int, default=12000, help="answers to generate (default: %(default)s)"
     )
-    parser.add_argument("--self-prompts", type=int, default=1600, help="user turns the target writes itself")
+    parser.add_argument("--self-prompts", type=int, default=6000, help="user turns the target writes itself")
     parser.add_argument("--batch", type=int, default=96, help="answers generated together")
-    parser.add_argument("--max-prompt-tokens", type=int, default=288)
+    parser.add_argument("--max-prompt-tokens", type=int, default=320)
     parser.add_argument("--max-new-tokens", type=int, default=144)
     parser.add_argument("--seed", type=int, default=1)
     parser.set_defaults(run=_corpus)
@@ -57,6 +57,9 @@ def _add_draft(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-vocab", type=int, default=8192, help="tokens of the reduced head")
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument(
+        "--max-prompt-tokens", type=int, default=320, help="longer prompts lose their beginning"
+    )
     parser.add_argument("--overlap-weight", type=float, default=0.5)
     parser.add_argument("--held-out", type=int, default=150, help="answers kept for evaluation")
     parser.add_argument("--threads", type=int, default=2)
@@ -130,6 +133,7 @@ def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> Di
         draft_vocab_size=options.draft_vocab,
         epochs=options.epochs,
         learning_rate=options.learning_rate,
+        max_prompt_tokens=options.max_prompt_tokens,
         overlap_weight=options.overlap_weight,
         seed=options.seed,
         num_threads=options.threads,

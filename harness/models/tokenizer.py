@@ -59,9 +59,12 @@ class Tokenizer:
         """Token ids of a conversation that is one user turn, the assistant's turn opened."""
         return self._encode_chat([{"role": "user", "content": text}])
 
-    def render_user_text(self, text: str) -> str:
-        """What the chat template makes of one user turn."""
-        return str(self._backend.apply_chat_template([{"role": "user", "content": text}], tokenize=False))
+    def render_user_text(self, text: str, *, system: str | None = None) -> str:
+        """What the chat template makes of one user turn, after a system turn where one is given."""
+        messages = [{"role": "user", "content": text}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        return str(self._backend.apply_chat_template(messages, tokenize=False))
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of text that already holds its special tokens."""

@@ -32,7 +32,8 @@ class DistilSettings:
         epochs: passes over the corpus.
         learning_rate: highest, after the warmup; it falls to a twentieth along a cosine.
         tokens_per_batch: padded tokens per step.
-        max_prompt_tokens: longer prompts lose their beginning.
+        max_prompt_tokens: longer prompts lose their beginning; a passage that is cut off can't teach the
+            drafter to copy from it.
         overlap_weight: weight of the overlap term of the loss in the last half of training.
         seed: of the order of batches.
         checkpoint_every_s: seconds between checkpoints and held-out evaluations.
@@ -44,7 +45,7 @@ class DistilSettings:
     epochs: float = 5.0
     learning_rate: float = 1e-3
     tokens_per_batch: int = 4096
-    max_prompt_tokens: int = 96
+    max_prompt_tokens: int = 320
     overlap_weight: float = 0.5
     seed: int = 0
     checkpoint_every_s: float = 120.0

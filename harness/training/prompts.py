@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -41,10 +41,12 @@ class PromptParts:
 
     Attributes:
         tasks: templates of each task.
+        passage_tasks: templates with the slot `{given_passage}`, which the caller's texts fill.
         lists: what may fill a slot, by the slot's name.
     """
 
     tasks: dict[str, list[str]]
+    passage_tasks: list[str]
     lists: dict[str, list[str]]
 
 
@@ -52,7 +54,7 @@ class PromptParts:
 def load_parts() -> PromptParts:
     """The templates and lists that ship with the package."""
     raw = json.loads(_PARTS_FILE.read_text(encoding="utf-8"))
-    return PromptParts(tasks=raw["tasks"], lists=raw["lists"])
+    return PromptParts(**raw)
 
 
 @dataclass
@@ -114,6 +116,24 @@ def topic_prompts(seed: int, count: int, *, exclude: Collection[str] = ()) -> It
             raise ConfigError("count", f"the {task} templates are used up", count, "Ask for fewer prompts.")
         seen.add(normalise(text))
         yield task, text
+
+
+def passage_prompts(passages: Sequence[str], *, seed: int) -> Iterator[tuple[str, str]]:
+    """Yield tasks on given passages without end: each passage once per round, with another template.
+
+    Args:
+        passages: texts to work on, at least one.
+        seed: fixes the sequence.
+
+    Yields:
+        (`passage`, user text).
+    """
+    parts = load_parts()
+    rng = random.Random(seed)
+    while True:
+        for passage in rng.sample(passages, len(passages)):
+            filler = _Filler(parts.lists, rng, kept={"given_passage": passage})
+            yield "passage", filler.fill(rng.choice(parts.passage_tasks))
 
 
 def _one_prompt(parts: PromptParts, task: str, rng: random.Random) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
@@ -13,6 +14,7 @@ from harness.training.prompts import (
     PromptParts,
     check_disjoint_from_workloads,
     load_parts,
+    passage_prompts,
     topic_prompts,
 )
 from harness.workloads import load_workload, normalise
@@ -24,7 +26,7 @@ SLOT_LEFT = re.compile(r"\{\+?[a-z_]+( as [a-z_]+)?\}|\{\d+\.\.")
 @pytest.fixture
 def use_parts(monkeypatch: pytest.MonkeyPatch) -> InstallParts:
     def install(templates: list[str], **lists: list[str]) -> None:
-        parts = PromptParts(tasks=dict.fromkeys(TASKS, templates), lists=lists)
+        parts = PromptParts(tasks=dict.fromkeys(TASKS, templates), passage_tasks=templates, lists=lists)
         monkeypatch.setattr(prompts_module, "load_parts", lambda: parts)
 
     return install
@@ -56,9 +58,9 @@ def test_every_slot_is_filled_and_every_list_is_used() -> None:
     for task, text in topic_prompts(1, 8000):
         assert not SLOT_LEFT.search(text), (task, text)
         assert text == text.strip()
-    every_text = [
-        text for group in (load_parts().tasks, load_parts().lists) for t in group.values() for text in t
-    ]
+    parts = load_parts()
+    every_text = [text for group in (parts.tasks, parts.lists) for t in group.values() for text in t]
+    every_text += parts.passage_tasks
     sources = {match["source"] for text in every_text for match in prompts_module._SLOT.finditer(text)}
     assert set(load_parts().lists) <= sources
 
@@ -124,3 +126,13 @@ def test_too_many_prompts_are_refused(use_parts: InstallParts) -> None:
     use_parts(["{letter}"], letter=["a", "b"])
     with pytest.raises(ConfigError, match="templates are used up"):
         list(topic_prompts(0, 3))
+
+
+def test_each_passage_comes_once_per_round_whole_and_with_no_slot_left() -> None:
+    passages = [f"Passage {{braces}} number {n}: it says {n} things." for n in range(40)]
+    drawn = list(islice(passage_prompts(passages, seed=3), 80))
+    assert drawn == list(islice(passage_prompts(passages, seed=3), 80))
+    for texts in (drawn[:40], drawn[40:]):
+        assert all(sum(passage in text for _, text in texts) == 1 for passage in passages)
+    assert len({text.replace(passage, "") for _, text in drawn for passage in passages if passage in text}) > 25
+    assert not any(SLOT_LEFT.search(text.replace("{braces}", "")) for _, text in drawn)
