@@ -79,6 +79,7 @@ class NativeSession:
             "dtype": str(self._dtype).removeprefix("torch."),
             "kv_cache_dtype": str(self._target.cache_dtype).removeprefix("torch."),
             "num_threads": torch.get_num_threads(),
+            "kernels": self._target.kernels,
         }
 
     def prepare(

@@ -14,6 +14,7 @@ from harness.config.schema import HarnessConfig
 
 # Packages whose code decides what a number is; changing a report or a message measures nothing again.
 _MEASURING = ("backends", "engine", "models", "runner")
+_SOURCES = (".py", ".cpp", ".hpp")
 _STOP_RULE = ("min_repeats", "max_repeats", "target_precision", "max_time_s")
 _OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report")
 
@@ -46,7 +47,7 @@ def code_version() -> str:
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for folder in _MEASURING:
-        for file in sorted((package / folder).rglob("*.py")):
+        for file in sorted(f for f in (package / folder).rglob("*") if f.suffix in _SOURCES):
             digest.update(file.relative_to(package).as_posix().encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +39,10 @@ class Transformer:
         dtype: of weights and activations.
         device: where it runs.
         head: the LM head; `None` rows are never padded, so it gives [.., vocab_size].
+        kernels: what computes the layers: `torch` or `compiled`.
     """
+
+    kernels: ClassVar[str] = "torch"
 
     def __init__(
         self,

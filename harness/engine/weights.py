@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from harness.engine.architecture import Architecture
+from harness.engine.compiled.build import load_kernels
+from harness.engine.compiled.packing import pack
+from harness.engine.compiled.transformer import CompiledLinear, CompiledTransformer, PackedLayer, why_not
 from harness.engine.linear import Linear, make_linear
 from harness.engine.model import Layer, Transformer
 from harness.engine.rope import interleave
@@ -29,13 +34,24 @@ def load_transformer(
     tensors = _Tensors(path, dtype, device)
     embeddings = tensors.get("model.embed_tokens.weight")
     head_weight = embeddings if architecture.tied_head else tensors.get("lm_head.weight")
-    return Transformer(
-        architecture,
-        embeddings=embeddings,
-        layers=[_layer(tensors, architecture, index) for index in range(architecture.num_layers)],
-        norm=tensors.get("model.norm.weight"),
-        head=make_linear(head_weight),
+    norm = tensors.get("model.norm.weight")
+    indices = range(architecture.num_layers)
+    if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
+        layers = [Layer(**_layer(tensors, architecture, index, make_linear)) for index in indices]
+        return Transformer(
+            architecture, embeddings=embeddings, layers=layers, norm=norm, head=make_linear(head_weight)
+        )
+    packed = [PackedLayer.of(**_layer(tensors, architecture, index, pack)) for index in indices]
+    return CompiledTransformer(
+        kernels, architecture, embeddings=embeddings, layers=packed, norm=norm.float(), head=pack(head_weight)
     )
+
+
+def kernels_for(architecture: Architecture, *, dtype: torch.dtype, device: torch.device | str) -> Any:
+    """The compiled kernels where they can run a model, or the reason why PyTorch's run it."""
+    if torch.device(device).type != "cpu" or dtype != torch.bfloat16:
+        return "compiled kernels are for bfloat16 on CPUs"
+    return why_not(architecture) or load_kernels()
 
 
 def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Linear:
@@ -49,10 +65,15 @@ def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.dev
     """
     architecture = Architecture.from_checkpoint(path)
     name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
-    return make_linear(_Tensors(path, dtype, device).get(name)[rows.to(device)])
+    weight = _Tensors(path, dtype, device).get(name)[rows.to(device)]
+    if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
+        return make_linear(weight)
+    return CompiledLinear(kernels, pack(weight))
 
 
-def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
+def _layer(
+    tensors: _Tensors, arch: Architecture, index: int, make: Callable[[Tensor, Tensor | None], Any]
+) -> dict[str, Any]:
     prefix = f"model.layers.{index}."
 
     def read(name: str) -> Tensor:
@@ -60,21 +81,21 @@ def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
         turned = ("q_proj", "k_proj", "q_norm", "k_norm")
         return interleave(tensor, arch.head_dim) if any(part in name for part in turned) else tensor
 
-    def fused(*names: str, bias: bool) -> Linear:
+    def fused(*names: str, bias: bool) -> Any:
         weight = torch.cat([read(f"{name}.weight") for name in names])
-        return make_linear(weight, torch.cat([read(f"{name}.bias") for name in names]) if bias else None)
+        return make(weight, torch.cat([read(f"{name}.bias") for name in names]) if bias else None)
 
     attention = "self_attn."
-    return Layer(
-        input_norm=read("input_layernorm.weight"),
-        qkv=fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
-        output=fused(attention + "o_proj", bias=arch.has_output_bias),
-        post_norm=read("post_attention_layernorm.weight"),
-        gate_up=fused("mlp.gate_proj", "mlp.up_proj", bias=arch.has_mlp_bias),
-        down=fused("mlp.down_proj", bias=arch.has_mlp_bias),
-        query_norm=read("self_attn.q_norm.weight") if arch.has_qk_norm else None,
-        key_norm=read("self_attn.k_norm.weight") if arch.has_qk_norm else None,
-    )
+    return {
+        "input_norm": read("input_layernorm.weight"),
+        "qkv": fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
+        "output": fused(attention + "o_proj", bias=arch.has_output_bias),
+        "post_norm": read("post_attention_layernorm.weight"),
+        "gate_up": fused("mlp.gate_proj", "mlp.up_proj", bias=arch.has_mlp_bias),
+        "down": fused("mlp.down_proj", bias=arch.has_mlp_bias),
+        "query_norm": read("self_attn.q_norm.weight") if arch.has_qk_norm else None,
+        "key_norm": read("self_attn.k_norm.weight") if arch.has_qk_norm else None,
+    }
 
 
 class _Tensors:

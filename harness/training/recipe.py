@@ -61,7 +61,12 @@ def user_turns(
 
 
 def mixed_requests(
-    turns: Sequence[str], passages: Sequence[str], encode: Callable[[str], list[int]], *, seed: int, count: int
+    turns: Sequence[str],
+    passages: Sequence[str],
+    encode: Callable[[str], list[int]],
+    *,
+    seed: int,
+    count: int,
 ) -> Iterator[Request]:
     """Mix in turn: a self-written user turn, a topic prompt, and a task on a self-written passage.
 

@@ -134,5 +134,7 @@ def test_each_passage_comes_once_per_round_whole_and_with_no_slot_left() -> None
     assert drawn == list(islice(passage_prompts(passages, seed=3), 80))
     for texts in (drawn[:40], drawn[40:]):
         assert all(sum(passage in text for _, text in texts) == 1 for passage in passages)
-    assert len({text.replace(passage, "") for _, text in drawn for passage in passages if passage in text}) > 25
+    assert (
+        len({text.replace(passage, "") for _, text in drawn for passage in passages if passage in text}) > 25
+    )
     assert not any(SLOT_LEFT.search(text.replace("{braces}", "")) for _, text in drawn)

@@ -8,8 +8,8 @@ import pytest
 
 from harness.models.tokenizer import Tokenizer
 from harness.training.corpus import Answer
-from harness.training.recipe import PASSAGE_TASK, SELF_PROMPT_TASK, mixed_requests, split_turns
 from harness.training.prompts import TASKS
+from harness.training.recipe import PASSAGE_TASK, SELF_PROMPT_TASK, mixed_requests, split_turns
 
 END = 2
 
@@ -58,9 +58,8 @@ def test_turns_are_sorted_into_prompts_and_passages() -> None:
     ]
     prompts, passages = split_turns(turns, words)
     assert prompts == ["How do bees fly?"]
-    assert passages == [long.removesuffix(" The rest has no")] + [
-        long.replace("w1 ", "v1 ").removesuffix(" The rest has no")
-    ]
+    whole = long.removesuffix(" The rest has no")
+    assert passages == [whole, whole.replace("w1 ", "v1 ")]
 
 
 def encode(text: str) -> list[int]:
@@ -84,6 +83,6 @@ def test_three_kinds_of_prompts_take_turns_until_the_turns_run_out() -> None:
 def test_without_passages_topics_fill_in(turns: list[str]) -> None:
     requests = list(islice(mixed_requests(turns, [], encode, seed=1, count=9), 9))
     assert len(requests) == 9
-    assert [r.task for r in requests if r.task in TASKS] == list(TASKS[: 9 - len(turns)])[: 8] + (
+    assert [r.task for r in requests if r.task in TASKS] == list(TASKS[: 9 - len(turns)])[:8] + (
         [TASKS[0]] if not turns else []
     )

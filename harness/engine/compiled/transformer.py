@@ -1,0 +1,184 @@
+"""A transformer whose forward pass is one call into the compiled kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.engine.architecture import Architecture
+from harness.engine.cache import KVCache
+from harness.engine.compiled import layout
+from harness.engine.compiled.packing import GROUP, PackedMatrix
+from harness.engine.model import Transformer
+from harness.engine.rope import rope_table
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLayer:
+    """One decoder layer's matrices, and its norms in float32."""
+
+    input_norm: Tensor
+    qkv: PackedMatrix
+    output: PackedMatrix
+    post_norm: Tensor
+    gate_up: PackedMatrix
+    down: PackedMatrix
+    query_norm: Tensor | None = None
+    key_norm: Tensor | None = None
+
+    @classmethod
+    def of(cls, **parts: Any) -> PackedLayer:
+        """Take norms in any dtype."""
+        floats: dict[str, Any] = {
+            name: part.float() if isinstance(part, Tensor) else part for name, part in parts.items()
+        }
+        return cls(**floats)
+
+    def struct(self) -> layout.Layer:
+        """What the kernels are given."""
+        names = ("input_norm", "post_norm", "query_norm", "key_norm")
+        norms = {name: getattr(self, name) for name in names}
+        return layout.Layer(
+            **{name: None if norm is None else norm.data_ptr() for name, norm in norms.items()},
+            **{name: getattr(self, name).struct for name in ("qkv", "output", "gate_up", "down")},
+        )
+
+
+class CompiledLinear:
+    """`x @ weight.T + bias` in float32, weights packed; the LM head of a compiled model."""
+
+    def __init__(self, library: Any, matrix: PackedMatrix) -> None:
+        """Keep the matrix alive for the kernels."""
+        self._library, self.matrix = library, matrix
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Project [..., in] to float32 [..., out]."""
+        rows = x.float().reshape(-1, x.shape[-1]).contiguous()
+        out = torch.empty((len(rows), self.matrix.struct.out), dtype=torch.float32)
+        self._library.harness_project(
+            ctypes.byref(self.matrix.struct),
+            rows.data_ptr(),
+            len(rows),
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out.view(*x.shape[:-1], -1)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """`residual + self(x)`."""
+        return residual + self(x)
+
+
+class CompiledTransformer(Transformer):
+    """Like `Transformer` for bfloat16 or quantised weights on a CPU, with a float32 residual stream.
+
+    Each row's result is the same bits whatever else is in the forward: tokens verified together come out
+    as if decoded one by one.
+    """
+
+    kernels: ClassVar[str] = "compiled"
+
+    def __init__(
+        self,
+        library: Any,
+        architecture: Architecture,
+        *,
+        embeddings: Tensor,
+        layers: list[PackedLayer],
+        norm: Tensor,
+        head: PackedMatrix,
+    ) -> None:
+        """Take packed weights; see `harness.engine.weights.load_transformer`."""
+        super().__init__(
+            architecture, embeddings=embeddings, layers=[], norm=norm, head=CompiledLinear(library, head)
+        )
+        self._library, self._packed = library, layers
+        self._layers = (layout.Layer * len(layers))(*(layer.struct() for layer in layers))
+        self._model = layout.Model(
+            hidden=architecture.hidden_size,
+            intermediate=architecture.intermediate_size,
+            heads=architecture.num_heads,
+            kv_heads=architecture.num_kv_heads,
+            head_dim=architecture.head_dim,
+            num_layers=len(layers),
+            eps=architecture.norm_eps,
+            layers=self._layers,
+            norm=norm.data_ptr(),
+            embeddings=embeddings.data_ptr(),
+        )
+
+    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
+        """See `Transformer.forward`; hidden states are float32."""
+        batch, new = tokens.shape
+        lengths = np.array(cache.lengths, dtype=np.int32)
+        slots = (lengths[:, None] + np.arange(new, dtype=np.int32)).ravel()
+        return self._run(
+            tokens.reshape(-1).contiguous(),
+            cache,
+            sequence=np.repeat(np.arange(batch, dtype=np.int32), new),
+            position=slots,
+            slot=slots,
+            committed=np.repeat(lengths, new),
+        ).view(batch, new, -1)
+
+    def _run(
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        *,
+        sequence: np.ndarray[Any, Any],
+        position: np.ndarray[Any, Any],
+        slot: np.ndarray[Any, Any],
+        committed: np.ndarray[Any, Any],
+        tree: np.ndarray[Any, Any] | None = None,
+    ) -> Tensor:
+        rows = layout.Rows(
+            count=len(tokens),
+            sequence=sequence.ctypes.data,
+            position=position.ctypes.data,
+            slot=slot.ctypes.data,
+            committed=committed.ctypes.data,
+            tree=None if tree is None else tree.ctypes.data,
+        )
+        self._model.threads = torch.get_num_threads()
+        self._model.rotations = self._rotation_table(cache.capacity).data_ptr()
+        out = torch.empty((len(tokens), self.architecture.hidden_size), dtype=torch.float32)
+        first = cache.keys[0]
+        self._library.harness_forward(
+            ctypes.byref(self._model),
+            ctypes.byref(rows),
+            _pointers(cache),
+            layout.CacheShape(first.stride(0), first.stride(1)),
+            tokens.data_ptr(),
+            None,
+            out.data_ptr(),
+        )
+        return out
+
+    def _rotation_table(self, positions: int) -> Tensor:
+        if self._rotations.shape[0] < positions:
+            self._rotations = rope_table(self.architecture, positions)
+        return self._rotations
+
+
+def _pointers(cache: KVCache) -> Any:
+    pairs = zip(cache.keys, cache.values, strict=True)
+    layers = [layout.LayerCache(keys.data_ptr(), values.data_ptr()) for keys, values in pairs]
+    return (layout.LayerCache * len(layers))(*layers)
+
+
+def why_not(architecture: Architecture) -> str | None:
+    """Why the kernels can't run an architecture; None where they can."""
+    widths = (
+        architecture.hidden_size,
+        architecture.intermediate_size,
+        architecture.num_heads * architecture.head_dim,
+    )
+    if any(width % GROUP for width in (*widths, architecture.head_dim)):
+        return f"a width of {widths} or head_dim {architecture.head_dim} is not a multiple of {GROUP}"
+    return None
