@@ -60,7 +60,8 @@ def main() -> None:
 
 
 def native(path: Any, dtype: torch.dtype, capacity: int) -> Any:
-    decoder = Decoder(load_transformer(path, dtype=dtype), capacity=capacity)
+    model = load_transformer(path, dtype=dtype)
+    decoder = Decoder(model, cache=model.new_cache(capacity=capacity))
 
     def decode(prompt: list[int], new_tokens: int) -> int:
         return len(decoder.decode(prompt, sampling=SamplingParams(), max_new_tokens=new_tokens).tokens)

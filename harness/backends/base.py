@@ -70,6 +70,7 @@ class DecodingSettings:
         top_p: 1 keeps all.
         eos_ids: ids that end a sequence; empty ignores EOS.
         context_tokens: longest prompt and output together.
+        batch_size: most requests of one decode call.
     """
 
     temperature: float
@@ -77,6 +78,7 @@ class DecodingSettings:
     top_p: float
     eos_ids: frozenset[int]
     context_tokens: int
+    batch_size: int = 1
 
 
 class Session(Protocol):

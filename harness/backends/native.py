@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as package_version
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import psutil
 import torch
 from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.engine.cache import KVCache
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
@@ -23,6 +25,7 @@ from harness.engine.linear import Linear
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
 from harness.engine.sampling import SamplingParams
+from harness.engine.sequence import Request
 from harness.engine.weights import load_head, load_transformer
 from harness.errors import OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
@@ -32,10 +35,10 @@ DRAFT_VOCAB_FILE = "draft_vocab.npy"
 
 
 class NativeBackend:
-    """Plain PyTorch decoding, one sequence at a time."""
+    """Plain PyTorch decoding of batches of any size."""
 
     name: ClassVar[str] = "native"
-    max_batch_size: ClassVar[int | None] = 1
+    max_batch_size: ClassVar[int | None] = None
     is_simulated: ClassVar[bool] = False
 
     @classmethod
@@ -47,6 +50,11 @@ class NativeBackend:
     def open(cls, settings: EngineSettings) -> NativeSession:
         """Load the target; see `Backend.open`."""
         return NativeSession(settings)
+
+
+class _CacheShape(NamedTuple):
+    batch: int
+    capacity: int
 
 
 class NativeSession:
@@ -65,7 +73,8 @@ class NativeSession:
         self._draft_models: dict[str, Transformer] = {}
         self._draft_heads: dict[str, tuple[Linear, Tensor]] = {}
         self._decoders: dict[str, Decoder] = {}
-        self._context = 0
+        self._caches: dict[Transformer, KVCache] = {}
+        self._shape = _CacheShape(0, 0)
 
     def clock(self) -> float:
         """Real time."""
@@ -85,10 +94,12 @@ class NativeSession:
     def prepare(
         self, variant: Variant, drafter: ResolvedModel | None, settings: DecodingSettings
     ) -> tuple[Mapping[str, Any], Sequence[ColdStart]]:
-        """Load the drafter once per session and allocate the variant's caches."""
-        if settings.context_tokens > self._context:
+        """Load the drafter once per session, and allocate caches that the cell's variants share."""
+        shape = _CacheShape(settings.batch_size, settings.context_tokens)
+        if shape != self._shape:
             self._decoders.clear()
-            self._context = settings.context_tokens
+            self._caches.clear()
+            self._shape = shape
         parts: list[ColdStart] = []
         with _memory_errors(f"the variant {variant.variant_id}"):
             if drafter is not None and drafter.revision not in self._draft_models:
@@ -97,26 +108,20 @@ class NativeSession:
                 parts.append(ColdStart("load_drafter", perf_counter() - start, variant.variant_id))
             proposer, applied = self._drafter(variant, drafter)
             self._decoders[variant.variant_id] = Decoder(
-                self._target, capacity=self._context, drafter=proposer, k=variant.k
+                self._target, cache=self._cache(self._target), drafter=proposer, k=variant.k
             )
         return applied, parts
 
     def decode(
         self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
     ) -> Sequence[Decoded]:
-        """Decode the requests one after another."""
-        decoder = self._decoders[variant.variant_id]
-        sampling = SamplingParams(settings.temperature, settings.top_k, settings.top_p)
-        return [
-            decoder.decode(
-                request.prompt,
-                sampling=sampling,
-                max_new_tokens=request.max_new_tokens,
+        """Decode the requests together."""
+        with _memory_errors(f"a batch of {len(requests)} in the variant {variant.variant_id}"):
+            return self._decoders[variant.variant_id].decode_batch(
+                [Request(r.prompt, r.max_new_tokens, r.seed) for r in requests],
+                sampling=SamplingParams(settings.temperature, settings.top_k, settings.top_p),
                 eos_ids=settings.eos_ids,
-                seed=request.seed,
             )
-            for request in requests
-        ]
 
     def peak_memory_bytes(self) -> int | None:
         """Device memory on CUDA, else the process's highest resident memory."""
@@ -129,12 +134,26 @@ class NativeSession:
     def close(self) -> None:
         """Drop models and caches."""
         self._decoders.clear()
+        self._caches.clear()
         self._draft_models.clear()
         self._draft_heads.clear()
         del self._target
 
     def _load(self, model: ResolvedModel) -> Transformer:
         return load_transformer(model.path, dtype=self._dtype, device=self._device)
+
+    def _cache(self, model: Transformer) -> KVCache:
+        """The cache of a model: one for all variants, as only one decodes at a time."""
+        if model not in self._caches:
+            needed, free = model.cache_bytes(**self._shape._asdict()), free_memory_bytes(self._device)
+            if needed > free:
+                # a CPU hands out more memory than it has, and kills who uses it
+                raise MemoryError(
+                    f"keys and values of {self._shape.batch} sequences of {self._shape.capacity} tokens take "
+                    f"{needed / 2**30:.2f} GiB of {free / 2**30:.2f} GiB"
+                )
+            self._caches[model] = model.new_cache(**self._shape._asdict())
+        return self._caches[model]
 
     def _drafter(
         self, variant: Variant, drafter: ResolvedModel | None
@@ -163,7 +182,8 @@ class NativeSession:
         sampled = variant.option("draft_sampling") == "sampled"
         head, vocab = self._draft_head(drafter) if variant.option("draft_vocab") else (None, None)
         model = self._draft_models[drafter.revision]
-        proposer = IndependentDrafter(model, capacity=self._context, head=head, vocab=vocab, sample=sampled)
+        cache = self._cache(model)
+        proposer = IndependentDrafter(model, cache=cache, head=head, vocab=vocab, sample=sampled)
         applied = {
             "draft_sampling": "sampled" if sampled else "greedy",
             "draft_vocab_size": model.architecture.vocab_size if vocab is None else len(vocab),
@@ -177,6 +197,13 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def free_memory_bytes(device: torch.device) -> int:
+    """Memory that is free now: of the device, or on a CPU of the machine."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
 
 
 def _device(name: str) -> torch.device:
@@ -205,5 +232,6 @@ def _memory_errors(what: str) -> Any:
         if type(error) is RuntimeError and "can't allocate memory" not in str(error):
             raise
         raise OutOfMemoryError(
-            f"{what} doesn't fit the free memory ({error}). Use a smaller model or a shorter context."
+            f"{what} doesn't fit the free memory ({error}). Use a smaller model, a smaller batch_size or a "
+            "shorter context."
         ) from error

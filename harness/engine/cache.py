@@ -19,6 +19,7 @@ class Placement:
     Attributes:
         total: cached rows to attend to, the new ones included.
         start: the common length of all sequences, None where they differ.
+        rows: [batch, 1] sequence of each new token, where lengths differ.
         positions: [batch, new] row of each new token, where lengths differ.
         mask: [batch, new, total] True where a token may look; None where plain causal rules say it.
         is_causal: the new tokens start the sequence and see each other in order.
@@ -26,6 +27,7 @@ class Placement:
 
     total: int
     start: int | None
+    rows: Tensor | None = None
     positions: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
@@ -34,13 +36,16 @@ class Placement:
 class KVCache:
     """Keys and values of `batch` sequences, allocated once, with a committed length per sequence.
 
-    Rows past a sequence's length hold leftovers of rejected drafts. They're never attended to and
-    are overwritten by the next forward, so dropping a token is only a smaller length.
+    Rows past a sequence's length hold leftovers of rejected drafts and of padding. They're never
+    attended to and are overwritten by the next forward, so dropping a token is only a smaller length.
+    One row more than the capacity takes the padding of a sequence that is full while others aren't.
 
     Attributes:
-        keys: per layer [batch, num_kv_heads, capacity, head_dim].
+        keys: per layer [batch, num_kv_heads, capacity + 1, head_dim].
         values: like `keys`.
         lengths: committed tokens per sequence.
+        capacity: most tokens of a sequence.
+        max_batch: sequences there is memory for.
     """
 
     def __init__(
@@ -62,29 +67,60 @@ class KVCache:
                 f"{capacity} tokens of context were asked for, but the model's positions end at "
                 f"{architecture.max_positions}. Shorten the prompts or lower workload.max_output_tokens."
             )
-        shape = (batch, architecture.num_kv_heads, capacity, architecture.head_dim)
+        shape = (batch, architecture.num_kv_heads, capacity + 1, architecture.head_dim)
         layers = range(architecture.num_layers)
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        self._all_keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        self._all_values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        self.keys, self.values = self._all_keys, self._all_values
         self.lengths = [0] * batch
         self.capacity = capacity
+        self.max_batch = batch
 
     @property
     def batch(self) -> int:
         """Number of sequences."""
         return len(self.lengths)
 
-    def clear(self) -> None:
-        """Forget every sequence, keeping the memory."""
-        self.lengths = [0] * self.batch
+    @staticmethod
+    def size_bytes(architecture: Architecture, *, batch: int, capacity: int, dtype: torch.dtype) -> int:
+        """Memory that a cache takes."""
+        rows = 2 * architecture.num_layers * architecture.num_kv_heads * batch * (capacity + 1)
+        return rows * architecture.head_dim * dtype.itemsize
+
+    def clear(self, batch: int | None = None) -> None:
+        """Forget every sequence, keeping the memory.
+
+        Args:
+            batch: sequences to hold from now on, at most `max_batch`; None keeps their number.
+        """
+        self._resize([0] * (self.batch if batch is None else batch))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep some sequences and forget the others.
+
+        Args:
+            rows: which sequence each row takes over; one that moves must move down, to a row that isn't kept.
+        """
+        for new, old in enumerate(rows):
+            if new != old:
+                used = self.lengths[old]
+                for tensor in (*self._all_keys, *self._all_values):
+                    tensor[new, :, :used] = tensor[old, :, :used]
+        self._resize([self.lengths[row] for row in rows])
+
+    def _resize(self, lengths: list[int]) -> None:
+        if len(lengths) != self.batch:
+            self.keys = [tensor[: len(lengths)] for tensor in self._all_keys]
+            self.values = [tensor[: len(lengths)] for tensor in self._all_values]
+        self.lengths = lengths
 
     def rows(self, start: int, stop: int) -> KVCache:
         """A view of sequences `start` to `stop`, sharing memory but not the lengths."""
         view = object.__new__(KVCache)
-        view.keys = [k[start:stop] for k in self.keys]
-        view.values = [v[start:stop] for v in self.values]
+        view.keys = view._all_keys = [k[start:stop] for k in self.keys]
+        view.values = view._all_values = [v[start:stop] for v in self.values]
         view.lengths = self.lengths[start:stop]
-        view.capacity = self.capacity
+        view.capacity, view.max_batch = self.capacity, stop - start
         return view
 
     def place(self, new: int) -> Placement:
@@ -94,11 +130,15 @@ class KVCache:
         if min(self.lengths) == longest:
             mask = None if new == 1 or longest == 0 else causal_mask(self.lengths, new, total, device)
             return Placement(total=total, start=longest, mask=mask, is_causal=longest == 0 and new > 1)
+        # padding may reach past the capacity: it all goes to the row behind it
+        total = min(total, self.capacity + 1)
         starts = torch.tensor(self.lengths, device=device)
+        positions = starts[:, None] + torch.arange(new, device=device)
         return Placement(
             total=total,
             start=None,
-            positions=starts[:, None] + torch.arange(new, device=device),
+            rows=torch.arange(self.batch, device=device)[:, None],
+            positions=positions.clamp_(max=self.capacity),
             mask=causal_mask(self.lengths, new, total, device),
         )
 
@@ -119,9 +159,9 @@ class KVCache:
             cached_keys[:, :, placement.start : placement.total] = keys
             cached_values[:, :, placement.start : placement.total] = values
         else:
-            rows = torch.arange(self.batch, device=keys.device)[:, None]
-            cached_keys[rows, :, placement.positions] = keys.transpose(1, 2).to(cached_keys.dtype)
-            cached_values[rows, :, placement.positions] = values.transpose(1, 2).to(cached_values.dtype)
+            rows, positions = placement.rows, placement.positions
+            cached_keys[rows, :, positions] = keys.transpose(1, 2).to(cached_keys.dtype)
+            cached_values[rows, :, positions] = values.transpose(1, 2).to(cached_values.dtype)
         return cached_keys[:, :, : placement.total], cached_values[:, :, : placement.total]
 
 
@@ -131,7 +171,7 @@ def causal_mask(lengths: Sequence[int], new: int, total: int, device: torch.devi
     Args:
         lengths: committed tokens per sequence.
         new: new tokens per sequence.
-        total: cached rows, `max(lengths) + new`.
+        total: cached rows, at most `max(lengths) + new`.
         device: where to put it.
 
     Returns:

@@ -10,7 +10,13 @@ from torch.nn import functional
 
 
 class Linear(Protocol):
-    """`x @ weight.T + bias`, and the same added to a residual."""
+    """`x @ weight.T + bias`, and the same added to a residual.
+
+    Attributes:
+        num_bytes: memory of the weights, every copy counted.
+    """
+
+    num_bytes: int
 
     def __call__(self, x: Tensor) -> Tensor:
         """Project [..., in_features] to [..., out_features]."""
@@ -31,7 +37,7 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
     """
     if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and _packs_bfloat16():
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-        return _PackedLinear(packed, bias)
+        return _PackedLinear(packed, bias, num_bytes=weight.nbytes)
     return _PlainLinear(weight.contiguous(), bias)
 
 
@@ -43,6 +49,7 @@ def _packs_bfloat16() -> bool:
 class _PlainLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
+        self.num_bytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.weight, self.bias)
@@ -52,8 +59,9 @@ class _PlainLinear:
 
 
 class _PackedLinear:
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, num_bytes: int) -> None:
         self.weight, self.bias = weight, bias
+        self.num_bytes = num_bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")

@@ -1,4 +1,4 @@
-"""The decode loop: prefill, then propose, verify and commit until EOS or the limit."""
+"""The decode loop: prefill, then propose, verify and commit until every sequence has ended."""
 
 from __future__ import annotations
 
@@ -6,35 +6,39 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
-from harness.engine.drafters.base import Drafter
-from harness.engine.model import Transformer
+from harness.engine.cache import KVCache
+from harness.engine.drafters.base import Drafter, Turn
+from harness.engine.model import Transformer, padded
+from harness.engine.prefill import prefill_prompts
 from harness.engine.sampling import SamplingParams
-from harness.engine.verify import Proposal, Verdict, verify_greedy, verify_sampled
+from harness.engine.sequence import DecodedSequence, Request
+from harness.engine.verify import Proposal, Verdict, verify_choices, verify_sampled
 from harness.errors import UnsupportedError
-from harness.records import Decoded, FinishReason, Steps
+from harness.records import Decoded
 
 
 class Decoder:
-    """Decodes one sequence at a time with a target and, where tokens are drafted, a drafter.
+    """Decodes batches of sequences with a target and, where tokens are drafted, a drafter.
 
     Args:
         target: the model whose distribution the output has.
-        capacity: tokens of context to allocate, prompt and output together.
+        cache: of the target; says how many sequences fit, and how many tokens of each. Decoders that
+            don't run at the same time may share it.
         drafter: proposes tokens; None decodes autoregressively.
         k: drafted tokens per step.
     """
 
     def __init__(
-        self, target: Transformer, *, capacity: int, drafter: Drafter | None = None, k: int = 0
+        self, target: Transformer, *, cache: KVCache, drafter: Drafter | None = None, k: int = 0
     ) -> None:
         """See the class."""
         self._target = target
-        self._cache = target.new_cache(batch=1, capacity=capacity)
+        self._cache = cache
         self._drafter = drafter
         self._k = k
 
-    @torch.inference_mode()
     def decode(
         self,
         prompt: Sequence[int],
@@ -44,116 +48,184 @@ class Decoder:
         eos_ids: frozenset[int] = frozenset(),
         seed: int = 0,
     ) -> Decoded:
-        """Decode one prompt.
+        """Decode one prompt: a batch of one `Request`; see `decode_batch`."""
+        request = Request(prompt, max_new_tokens, seed)
+        return self.decode_batch([request], sampling=sampling, eos_ids=eos_ids)[0]
+
+    @torch.inference_mode()
+    def decode_batch(
+        self,
+        requests: Sequence[Request],
+        *,
+        sampling: SamplingParams,
+        eos_ids: frozenset[int] = frozenset(),
+    ) -> list[Decoded]:
+        """Decode sequences together, each at its own pace and to its own end.
+
+        First tokens come when all prompts have been read, so `ttft_s` is the same for all; a sequence that
+        ends leaves the batch, and the others go on without it.
 
         Args:
-            prompt: token ids, at least one.
+            requests: at least one; their prompts may be of any lengths.
             sampling: of target and drafter alike.
-            max_new_tokens: output limit, at least 1.
-            eos_ids: ids that end the sequence; empty ignores EOS.
-            seed: of the sequence's random numbers.
+            eos_ids: ids that end a sequence; empty ignores EOS.
+
+        Returns:
+            One result per request, in order; its tokens don't hang on who shared the batch, up to rounding.
 
         Raises:
-            UnsupportedError: prompt and output don't fit the allocated context.
+            UnsupportedError: more sequences, or more tokens of one, than the cache has room for.
         """
-        if len(prompt) + max_new_tokens > self._cache.capacity:
+        self._check(requests)
+        # sorted, so that prompts of similar length are neighbours and can be read together
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt))
+        sequences = [
+            DecodedSequence(requests[index], eos_ids=eos_ids, device=self._target.device) for index in order
+        ]
+        decoded = _Run(self._target, self._cache, self._drafter, self._k, sampling).decode(sequences)
+        by_index = dict(zip(order, decoded, strict=True))
+        return [by_index[index] for index in range(len(requests))]
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        if len(requests) > self._cache.max_batch:
             raise UnsupportedError(
-                f"a prompt of {len(prompt)} tokens and {max_new_tokens} new ones don't fit the context of "
-                f"{self._cache.capacity} tokens. Shorten the prompt or lower workload.max_output_tokens."
+                f"{len(requests)} sequences were to be decoded together, but there is room for "
+                f"{self._cache.max_batch}. Lower batch_size."
             )
-        run = _Run(self, prompt, sampling, max_new_tokens, eos_ids, seed)
-        return run.finish()
+        for request in requests:
+            if len(request.prompt) + request.max_new_tokens > self._cache.capacity:
+                raise UnsupportedError(
+                    f"a prompt of {len(request.prompt)} tokens and {request.max_new_tokens} new ones don't "
+                    f"fit the context of {self._cache.capacity} tokens. Shorten the prompt or lower "
+                    "workload.max_output_tokens."
+                )
 
 
 class _Run:
-    """State of one sequence while it is decoded."""
+    """One batch while it is decoded; row i of every cache belongs to the i-th sequence still active."""
 
     def __init__(
         self,
-        decoder: Decoder,
-        prompt: Sequence[int],
+        target: Transformer,
+        cache: KVCache,
+        drafter: Drafter | None,
+        k: int,
         sampling: SamplingParams,
-        max_new_tokens: int,
-        eos_ids: frozenset[int],
-        seed: int,
     ) -> None:
-        self._target, self._cache = decoder._target, decoder._cache
-        self._drafter, self._k = decoder._drafter, decoder._k
-        self._sampling, self._limit, self._eos = sampling, max_new_tokens, eos_ids
-        self._generator = torch.Generator(device=self._target.device).manual_seed(seed)
-        self._tokens = list(prompt)
-        self._output: list[int] = []
-        self._steps = Steps()
-        self._truncated = False
+        self._target, self._cache = target, cache
+        self._drafter, self._k = drafter, k
+        self._sampling = sampling
+        self._active: list[DecodedSequence] = []
 
-    def finish(self) -> Decoded:
+    def decode(self, sequences: Sequence[DecodedSequence]) -> list[Decoded]:
         started = perf_counter()
+        self._active = list(sequences)
         self._prefill()
         first_token = perf_counter()
-        while not self._ended:
+        ended = dict.fromkeys(sequences, first_token)
+        self._retire()
+        while self._active:
+            stepped = self._active
             self._step()
-        ended = perf_counter()
-        return Decoded(
-            tokens=self._output,
-            finish_reason=FinishReason.EOS if self._output[-1] in self._eos else FinishReason.LENGTH,
-            ttft_s=first_token - started,
-            decode_s=ended - first_token,
-            total_s=ended - started,
-            num_target_forwards=1 + len(self._steps.proposed),
-            steps=self._steps,
-            last_step_truncated=self._truncated,
-        )
-
-    @property
-    def _ended(self) -> bool:
-        return len(self._output) >= self._limit or self._output[-1] in self._eos
+            ended.update(dict.fromkeys(stepped, perf_counter()))
+            self._retire()
+        return [
+            sequence.decoded(ttft_s=first_token - started, decode_s=ended[sequence] - first_token)
+            for sequence in sequences
+        ]
 
     def _prefill(self) -> None:
-        self._cache.clear()
-        hidden = self._target.prefill(torch.tensor([self._tokens], device=self._target.device), self._cache)
-        verdict = self._verify(self._target.head(hidden), Proposal())
+        prompts = [sequence.tokens for sequence in self._active]
+        self._cache.clear(len(prompts))
+        logits = self._target.head(prefill_prompts(self._target, prompts, self._cache))
+        nothing = [Proposal()] * len(prompts)
+        verdicts = self._verdicts(logits, nothing)
         if self._drafter is not None:
-            self._drafter.begin(self._tokens)
-        self._commit([verdict.next_token])
+            self._drafter.begin(prompts)
+        for sequence, proposal, verdict in zip(self._active, nothing, verdicts, strict=True):
+            sequence.commit(proposal, verdict)
 
     def _step(self) -> None:
         start = perf_counter()
-        proposal = self._propose()
+        proposals = self._propose()
         drafted = perf_counter()
-        inputs = torch.tensor([[self._tokens[-1], *proposal.tokens]], device=self._target.device)
-        hidden = self._target.forward(inputs, self._cache)[0]
-        verdict = self._verify(self._target.head(hidden), proposal)
+        verdicts = self._verify(proposals)
+        emitted = [
+            sequence.commit(proposal, verdict)
+            for sequence, proposal, verdict in zip(self._active, proposals, verdicts, strict=True)
+        ]
+        verified = perf_counter()
+        for sequence, proposal, verdict, count in zip(
+            self._active, proposals, verdicts, emitted, strict=True
+        ):
+            sequence.steps.add(
+                proposed=len(proposal.tokens),
+                accepted=verdict.num_accepted,
+                emitted=count,
+                draft_s=drafted - start,
+                verify_s=verified - drafted,
+            )
+
+    def _propose(self) -> list[Proposal]:
+        limits = [max(0, min(self._k, sequence.num_wanted)) for sequence in self._active]
+        if self._drafter is None or not any(limits):
+            return [Proposal()] * len(limits)
+        turns = [
+            Turn(sequence.tokens, limit, sequence.generator)
+            for sequence, limit in zip(self._active, limits, strict=True)
+        ]
+        return self._drafter.propose(turns, sampling=self._sampling)
+
+    def _verify(self, proposals: list[Proposal]) -> list[Verdict]:
+        rows = [
+            [sequence.tokens[-1], *proposal.tokens]
+            for sequence, proposal in zip(self._active, proposals, strict=True)
+        ]
+        hidden = self._target.forward(padded(rows, self._target.device), self._cache)
+        verdicts = self._verdicts(self._target.head(_unpadded(hidden, rows)), proposals)
+        accepted = [verdict.num_accepted for verdict in verdicts]
         # the last committed token and the accepted drafts are cached now; rejected rows are dropped
-        self._cache.lengths[0] += 1 + verdict.num_accepted
+        self._cache.lengths = [
+            length + 1 + count for length, count in zip(self._cache.lengths, accepted, strict=True)
+        ]
         if self._drafter is not None:
-            self._drafter.settle(verdict.num_accepted)
-        emitted = self._commit([*proposal.tokens[: verdict.num_accepted], verdict.next_token])
-        self._steps.add(
-            proposed=len(proposal.tokens),
-            accepted=verdict.num_accepted,
-            emitted=emitted,
-            draft_s=drafted - start,
-            verify_s=perf_counter() - drafted,
-        )
+            self._drafter.settle(accepted)
+        return verdicts
 
-    def _propose(self) -> Proposal:
-        # the target adds a token of its own, so drafting the last one would be wasted
-        limit = min(self._k, self._limit - len(self._output) - 1)
-        if self._drafter is None or limit < 1:
-            return Proposal()
-        return self._drafter.propose(
-            self._tokens, limit=limit, sampling=self._sampling, generator=self._generator
-        )
-
-    def _verify(self, logits: torch.Tensor, proposal: Proposal) -> Verdict:
+    def _verdicts(self, logits: Tensor, proposals: list[Proposal]) -> list[Verdict]:
+        """Judge proposals by their logits [sum of len(tokens) + 1, vocab], one below the other."""
+        counts = [len(proposal.tokens) + 1 for proposal in proposals]
         if self._sampling.is_greedy:
-            return verify_greedy(logits, proposal)
-        return verify_sampled(logits, proposal, self._sampling, self._generator)
+            choices = iter(logits.argmax(-1).tolist())
+            chosen = [[next(choices) for _ in range(count)] for count in counts]
+            return [verify_choices(ids, p) for ids, p in zip(chosen, proposals, strict=True)]
+        parts = zip(torch.split(logits, counts), proposals, self._active, strict=True)
+        return [verify_sampled(rows, p, self._sampling, s.generator) for rows, p, s in parts]
 
-    def _commit(self, tokens: list[int]) -> int:
-        end = next((i + 1 for i, token in enumerate(tokens) if token in self._eos), len(tokens))
-        kept = tokens[: min(end, self._limit - len(self._output))]
-        self._truncated = len(kept) < len(tokens)
-        self._tokens += kept
-        self._output += kept
-        return len(kept)
+    def _retire(self) -> None:
+        """Let ended sequences go; the last active ones move into the rows they leave."""
+        rows = _survivors([sequence.has_ended for sequence in self._active])
+        if len(rows) == len(self._active):
+            return
+        self._active = [self._active[row] for row in rows]
+        if rows:
+            self._cache.keep(rows)
+            if self._drafter is not None:
+                self._drafter.keep(rows)
+
+
+def _unpadded(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+    """[batch, longest, size] to [tokens of all rows, size]."""
+    counts = [len(row) for row in rows]
+    if min(counts) == hidden.shape[1]:
+        return hidden.flatten(0, 1)
+    return torch.cat([states[:count] for states, count in zip(hidden, counts, strict=True)])
+
+
+def _survivors(has_ended: Sequence[bool]) -> list[int]:
+    """The rows that go on, each at its place but for those that fill the gaps before them."""
+    going_on = [row for row, ended in enumerate(has_ended) if not ended]
+    staying = [row for row in going_on if row < len(going_on)]
+    moving = iter(row for row in going_on if row >= len(going_on))
+    taken = set(staying)
+    return [row if row in taken else next(moving) for row in range(len(going_on))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,11 +64,24 @@ class Transformer:
         self.device = embeddings.device
         self._rotations = torch.empty(0)
 
-    def new_cache(self, *, batch: int, capacity: int) -> KVCache:
+    def new_cache(self, *, capacity: int, batch: int = 1) -> KVCache:
         """Allocate a cache for `batch` sequences of at most `capacity` tokens."""
         return KVCache(
             self.architecture, batch=batch, capacity=capacity, dtype=self.cache_dtype, device=self.device
         )
+
+    def cache_bytes(self, *, capacity: int, batch: int = 1) -> int:
+        """Memory that `new_cache` takes."""
+        return KVCache.size_bytes(self.architecture, batch=batch, capacity=capacity, dtype=self.cache_dtype)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of embeddings and matrices, every copy counted."""
+        matrices = [m for layer in self.layers for m in (layer.qkv, layer.output, layer.gate_up, layer.down)]
+        # a tied head that was neither packed nor quantised is the embeddings
+        if getattr(self.head, "weight", None) is not self.embeddings:
+            matrices.append(self.head)
+        return self.embeddings.nbytes + sum(matrix.num_bytes for matrix in matrices)
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -100,6 +114,24 @@ class Transformer:
         cache.lengths = [length + tokens.shape[1] for length in cache.lengths]
         return hidden[:, -1]
 
+    def feed(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+        """Run new tokens of sequences that may get different numbers of them, and commit them.
+
+        Args:
+            rows: [batch] new token ids of each sequence; may be empty, though not all of them.
+            cache: of the same batch.
+
+        Returns:
+            [batch, hidden_size] after each sequence's last new token; anything where there is none.
+        """
+        counts = [len(row) for row in rows]
+        if min(counts) == max(counts):
+            return self.prefill(torch.tensor(rows, device=self.device), cache)
+        hidden = self.forward(padded(rows, self.device), cache)
+        cache.lengths = [length + count for length, count in zip(cache.lengths, counts, strict=True)]
+        last = torch.tensor([max(0, count - 1) for count in counts], device=self.device)
+        return hidden[torch.arange(len(counts), device=self.device), last]
+
     def _attention(
         self,
         layer: Layer,
@@ -125,8 +157,14 @@ class Transformer:
         return rms_norm(x, weight, self.architecture.norm_eps)
 
     def _rotation_rows(self, cache: KVCache, placement: Placement) -> Tensor:
-        if self._rotations.shape[0] < cache.capacity:
-            self._rotations = rope_table(self.architecture, cache.capacity).to(self.device)
+        if self._rotations.shape[0] <= cache.capacity:
+            self._rotations = rope_table(self.architecture, cache.capacity + 1).to(self.device)
         if placement.start is not None:
             return self._rotations[placement.start : placement.total]
         return self._rotations[placement.positions].unsqueeze(1)
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Token ids as [len(rows), longest] int64, shorter rows filled up at their end."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -62,7 +63,7 @@ def _keep_nucleus(probs: Tensor, top_p: float) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-def draw(weights: Tensor, generator: torch.Generator) -> Tensor:
+def draw(weights: Tensor, generator: torch.Generator | Sequence[torch.Generator]) -> Tensor:
     """Draw one index per row by inverting the cumulative sum.
 
     One uniform number and one running sum a row; `torch.multinomial` draws as many random numbers
@@ -70,17 +71,22 @@ def draw(weights: Tensor, generator: torch.Generator) -> Tensor:
 
     Args:
         weights: [rows, vocab], not negative, each row with a positive sum; needn't be normalised.
-        generator: source of the uniform numbers, on the weights' device.
+        generator: source of the uniform numbers, on the weights' device: one for all rows, or one for each.
 
     Returns:
         int64 [rows]; an index of weight 0 is never drawn.
     """
     # double: a float32 running sum over 100,000 tokens would round away the smallest of them
     cumulative = weights.cumsum(-1, dtype=torch.float64)
-    uniform = torch.rand(
-        (weights.shape[0], 1), generator=generator, device=weights.device, dtype=torch.float64
-    )
+    if isinstance(generator, torch.Generator):
+        uniform = _uniform(weights.shape[0], generator)
+    else:
+        uniform = torch.cat([_uniform(1, own) for own in generator])
     picks = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)[:, 0]
     # uniform * total can round up to total: step back to the last index that has weight
     last = weights.shape[-1] - 1 - weights.flip(-1).gt(0).to(torch.uint8).argmax(-1)
     return torch.minimum(picks, last)
+
+
+def _uniform(rows: int, generator: torch.Generator) -> Tensor:
+    return torch.rand((rows, 1), generator=generator, device=generator.device, dtype=torch.float64)

@@ -42,7 +42,11 @@ def verify_greedy(logits: Tensor, proposal: Proposal) -> Verdict:
         logits: [len(tokens) + 1, vocab]; row i is the target's view after the first i drafted tokens.
         proposal: the drafted tokens.
     """
-    choices = logits.argmax(-1).tolist()
+    return verify_choices(logits.argmax(-1).tolist(), proposal)
+
+
+def verify_choices(choices: Sequence[int], proposal: Proposal) -> Verdict:
+    """`verify_greedy` where the target's likeliest tokens are known: [len(tokens) + 1] ids."""
     accepted = 0
     for token, choice in zip(proposal.tokens, choices, strict=False):
         if token != choice:

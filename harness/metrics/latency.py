@@ -59,8 +59,8 @@ def time_per_output_token_s(num_output_tokens: npt.ArrayLike, decode_s: npt.Arra
 def tok_per_s(num_tokens: npt.ArrayLike, seconds: npt.ArrayLike) -> float | None:
     """Sum of tokens over sum of seconds, so that long sequences weigh more; None without any time.
 
-    Decode rate: n - 1 tokens over `decode_s`. End-to-end rate: n tokens over `total_s`. Both are rates of a
-    sequence; in a batch the throughput is higher, as sequences share their seconds.
+    Decode rate: n - 1 tokens over decoding seconds. End-to-end rate: n tokens over all seconds. The seconds
+    of a batch are to be counted once, not once per sequence.
     """
     total_s = float(np.sum(np.asarray(seconds, dtype=np.float64)))
     return float(np.sum(np.asarray(num_tokens, dtype=np.float64))) / total_s if total_s > 0 else None

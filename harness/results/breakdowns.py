@@ -10,7 +10,7 @@ import pandas as pd
 from harness.metrics.acceptance import position_rates
 from harness.metrics.bootstrap import Interval
 from harness.results.frames import Frames
-from harness.results.pairing import DECODE, acceptance_interval, pair, prepare, rate_interval, speedup
+from harness.results.pairing import SEQUENCE, acceptance_interval, pair, prepare, rate_interval, speedup
 
 _INTERVALS = ["decode_tok_per_s", "speedup", "acceptance_rate"]
 _TASK_COLUMNS = [
@@ -47,7 +47,10 @@ _BEST_COLUMNS = [
 
 
 def by_task(frames: Frames) -> pd.DataFrame:
-    """One row per cell, variant and task: speeds, speedup and acceptance over the task's prompts."""
+    """One row per cell, variant and task: speeds, speedup and acceptance over the task's prompts.
+
+    Speeds are those of sequences: the tasks of a batch share its seconds, which no task has for itself.
+    """
     baselines = set(frames.variants.loc[frames.variants["is_baseline"].eq(True), "variant_id"])
     rows = []
     for cell_id, cell in frames.measured.groupby("cell_id", sort=False):
@@ -63,14 +66,14 @@ def _task_row(sample: pd.DataFrame, baseline: pd.DataFrame, *, is_baseline: bool
     row = {
         "num_prompts": sample["prompt_id"].nunique(),
         "num_output_tokens": int(sample["num_output_tokens"].sum()),
-        **_columns("decode_tok_per_s", rate_interval(sample, DECODE)),
+        **_columns("decode_tok_per_s", rate_interval(sample, SEQUENCE)),
     }
     if is_baseline:
         return row | {"speedup": 1.0}
     paired = pair(sample, baseline)
     return (
         row
-        | _columns("speedup", speedup(paired, DECODE))
+        | _columns("speedup", speedup(paired, SEQUENCE))
         | _columns("acceptance_rate", acceptance_interval(sample))
     )
 

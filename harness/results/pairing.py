@@ -14,34 +14,45 @@ from harness.metrics.bootstrap import Interval, group_sums, ratio_interval, spee
 from harness.metrics.latency import num_decoded_tokens
 
 PAIR_KEYS = ["prompt_id", "repeat", "block"]
-_VALUES = ["num_output_tokens", "num_decoded_tokens", "decode_s", "total_s", "trial_share_s"]
+_SHARES = ["decode_share_s", "total_share_s", "trial_share_s"]
+_VALUES = ["num_output_tokens", "num_decoded_tokens", "decode_s", *_SHARES]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A kind of tokens per second: which tokens over which seconds of a sequence."""
+    """A kind of tokens per second: which tokens over which seconds.
+
+    Sequences of a batch share their seconds: each takes an even share of the batch's, so that sums count
+    every second once. `SEQUENCE` counts each sequence's own seconds in full: what its reader waits for.
+    """
 
     tokens: str
     seconds: str
 
 
-DECODE = Rate("num_decoded_tokens", "decode_s")
-END_TO_END = Rate("num_output_tokens", "total_s")
+DECODE = Rate("num_decoded_tokens", "decode_share_s")
+END_TO_END = Rate("num_output_tokens", "total_share_s")
 THROUGHPUT = Rate("num_output_tokens", "trial_share_s")
+SEQUENCE = Rate("num_decoded_tokens", "decode_s")
 
 
 def prepare(cell: pd.DataFrame) -> pd.DataFrame:
     """Add what ratios need to the counting observations of one cell.
 
     Returns:
-        The frame with `unit` (which rows are resampled together), `num_decoded_tokens`, and `trial_share_s`:
-        the trial's wall time split evenly over its sequences, so that sums count it once.
+        The frame with `unit` (which rows are resampled together), `num_decoded_tokens`, and the trial's
+        seconds split evenly over its sequences: `decode_share_s` from its first output token to its last,
+        `total_share_s` from the call to its last output token, `trial_share_s` the whole call.
     """
-    trial = ["variant_id", "repeat", "block", "order", "started_s"]
-    sizes = cell.groupby(trial, dropna=False)["prompt_id"].transform("size")
+    trial = cell.groupby(["variant_id", "repeat", "block", "order", "started_s"], dropna=False)
+    sizes = trial["prompt_id"].transform("size")
+    ended_s = trial["total_s"].transform("max")
+    decoding_s = ended_s - trial["ttft_s"].transform("min")
     return cell.assign(
         unit=_units(cell),
         num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"]),
+        decode_share_s=cell["decode_s"].where((sizes == 1) | cell["decode_s"].isna(), decoding_s / sizes),
+        total_share_s=cell["total_s"].where((sizes == 1) | cell["total_s"].isna(), ended_s / sizes),
         trial_share_s=cell["trial_s"] / sizes,
     )
 

@@ -102,6 +102,7 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
             top_p=config.sampling.top_p,
             eos_ids=frozenset() if config.workload.ignore_eos else tokenizer.eos_ids,
             context_tokens=context,
+            batch_size=config.batch_size,
         ),
         drafters=drafters,
         prompts=prompts,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -11,8 +12,7 @@ from harness.config.schema import MeasureConfig
 from harness.metrics.bootstrap import Interval, speedup_interval
 from harness.records import Observation, Phase, Status
 
-Key = tuple[str, int]
-_REPLAYED = ("variant_id", "prompt_id", "repeat", "num_output_tokens", "decode_s")
+_REPLAYED = ("num_output_tokens", "ttft_s", "decode_s", "total_s")
 
 
 class StopRule:
@@ -28,7 +28,7 @@ class StopRule:
         self._baseline_id = baseline_id
         self._num_blocks = num_blocks
         self._elapsed_s = 0.0
-        self._decoded: dict[str, dict[Key, tuple[int, float]]] = defaultdict(dict)
+        self._decoded: dict[str, dict[int, tuple[int, float]]] = defaultdict(dict)
 
     @property
     def elapsed_s(self) -> float:
@@ -38,12 +38,10 @@ class StopRule:
     def add(self, trial: Sequence[Observation]) -> None:
         """Count one trial; warmup and failed ones don't move the interval."""
         measured = [row for row in trial if row.phase == Phase.MEASURE and row.status == Status.OK]
-        if measured and measured[0].trial_s is not None:
-            self._elapsed_s += measured[0].trial_s
-        for row in measured:
-            if row.num_output_tokens and row.decode_s is not None:
-                key = (row.prompt_id, row.repeat)
-                self._decoded[row.variant_id][key] = (row.num_output_tokens - 1, row.decode_s)
+        if measured:
+            self._elapsed_s += measured[0].trial_s or 0.0
+            sequences = [tuple(getattr(row, name) for name in _REPLAYED) for row in measured]
+            self._count(measured[0].variant_id, measured[0].block, sequences)
 
     def replay(self, stored: pd.DataFrame) -> None:
         """Count the trials an earlier run stored.
@@ -52,11 +50,16 @@ class StopRule:
             stored: observations as `harness.results` reads them.
         """
         measured = stored[(stored["phase"] == Phase.MEASURE.value) & (stored["status"] == Status.OK.value)]
-        trials = measured.drop_duplicates(["variant_id", "block"])
-        self._elapsed_s += float(trials["trial_s"].sum())
-        columns = (measured[name].tolist() for name in _REPLAYED)
-        for variant_id, prompt_id, repeat, num_output_tokens, decode_s in zip(*columns, strict=True):
-            self._decoded[variant_id][(prompt_id, repeat)] = (num_output_tokens - 1, decode_s)
+        for (variant_id, block), trial in measured.groupby(["variant_id", "block"]):
+            self._elapsed_s += float(trial["trial_s"].iloc[:1].sum())
+            self._count(variant_id, block, list(trial[list(_REPLAYED)].itertuples(index=False, name=None)))
+
+    def _count(self, variant_id: str, block: int, sequences: Sequence[tuple[Any, ...]]) -> None:
+        """Note a trial's tokens and seconds, those of a batch once."""
+        decoding_s = _decoding_s(sequences)
+        if decoding_s is not None and all(num_tokens for num_tokens, *_ in sequences):
+            tokens = sum(num_tokens - 1 for num_tokens, *_ in sequences)
+            self._decoded[variant_id][block] = (tokens, decoding_s)
 
     def reason(self, next_block: int) -> str | None:
         """Why to stop before block `next_block`, or None to go on."""
@@ -73,10 +76,10 @@ class StopRule:
     def speedup(self, variant_id: str) -> Interval | None:
         """Decode speedup of a variant so far; None where nothing can be paired with the baseline."""
         baseline, variant = self._decoded[self._baseline_id], self._decoded[variant_id]
-        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-        for key in baseline.keys() & variant.keys():
-            row = (*variant[key], *baseline[key])
-            sums[key[0]] = [total + value for total, value in zip(sums[key[0]], row, strict=True)]
+        sums: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
+        for block in sorted(baseline.keys() & variant.keys()):
+            row, prompts = (*variant[block], *baseline[block]), block % self._num_blocks
+            sums[prompts] = [total + value for total, value in zip(sums[prompts], row, strict=True)]
         return speedup_interval(*map(list, zip(*sums.values(), strict=True))) if sums else None
 
     def _is_precise(self) -> bool:
@@ -86,3 +89,13 @@ class StopRule:
     def _half_width(self, variant_id: str) -> float | None:
         interval = self.speedup(variant_id)
         return None if interval is None else interval.relative_half_width
+
+
+def _decoding_s(sequences: Sequence[tuple[Any, ...]]) -> float | None:
+    """From a trial's first output token to its last; None where a time is missing."""
+    _, ttft_s, decode_s, total_s = zip(*sequences, strict=True)
+    if len(sequences) == 1:
+        return None if pd.isna(decode_s[0]) else float(decode_s[0])
+    if any(map(pd.isna, (*ttft_s, *total_s))):
+        return None
+    return float(max(total_s) - min(ttft_s))

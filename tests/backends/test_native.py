@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,7 @@ def test_sampling_settings_reach_the_engine(session: NativeSession) -> None:
 def test_requests_are_answered_in_order_up_to_their_limits(session: NativeSession) -> None:
     session.prepare(BASELINE, None, GREEDY)
     requests = [SequenceRequest(PROMPT, 3, 1), SequenceRequest((9, 8, 7), 6, 1)]
+    session.prepare(BASELINE, None, replace(GREEDY, batch_size=2))
     found = session.decode(BASELINE, requests, GREEDY)
     assert [len(sequence.tokens) for sequence in found] == [3, 6]
     assert [sequence.finish_reason for sequence in found] == [FinishReason.LENGTH] * 2
@@ -172,6 +174,15 @@ def test_a_cache_that_does_not_fit_is_out_of_memory(
     target = resolve_model(f"path:{make_tiny_llama('endless', max_position_embeddings=10**13)}")
     with pytest.raises(OutOfMemoryError, match=r"doesn't fit the free memory .*Use a smaller model"):
         NativeBackend.open(engine(tiny, target=target)).prepare(BASELINE, None, endless)
+
+
+def test_a_batch_that_does_not_fit_is_out_of_memory(session: NativeSession) -> None:
+    crowd = replace(GREEDY, batch_size=10**9)
+    with pytest.raises(OutOfMemoryError, match=r"values of 1000000000 sequences of 40 tokens take .* GiB of"):
+        session.prepare(BASELINE, None, crowd)
+    # the session lives on
+    session.prepare(BASELINE, None, GREEDY)
+    assert len(decode(session, BASELINE, GREEDY)) == 12
 
 
 def test_methods_it_does_not_run_are_refused(session: NativeSession) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
+from harness.engine.drafters.base import Turn
 from harness.engine.sampling import SamplingParams
 from harness.engine.verify import Proposal
 
 
 class ScriptedDrafter:
-    """Proposes the known output, made wrong behind the first `num_right[step]` tokens of each step.
+    """Proposes one sequence's known output, made wrong behind the first `num_right[step]` tokens of a step.
 
     Args:
         answer: the target's greedy output.
@@ -29,20 +28,23 @@ class ScriptedDrafter:
         self.limits: list[int] = []
         self.settled: list[int] = []
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        (prompt,) = prompts
         self.prompts.append(list(prompt))
         self.limits, self.settled = [], []
 
-    def propose(
-        self, tokens: Sequence[int], *, limit: int, sampling: SamplingParams, generator: torch.Generator
-    ) -> Proposal:
-        num_output = len(tokens) - len(self.prompts[-1])
-        assert list(tokens) == self.prompts[-1] + self._answer[:num_output]
+    def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
+        (turn,) = turns
+        num_output = len(turn.tokens) - len(self.prompts[-1])
+        assert list(turn.tokens) == self.prompts[-1] + self._answer[:num_output]
         right = self._num_right[len(self.limits) % len(self._num_right)]
-        self.limits.append(limit)
-        drafted = self._answer[num_output : num_output + (self._width or limit)]
+        self.limits.append(turn.limit)
+        drafted = self._answer[num_output : num_output + (self._width or turn.limit)]
         wrong = [(token + 1) % self._vocab_size for token in drafted[right:]]
-        return Proposal(drafted[:right] + wrong)
+        return [Proposal(drafted[:right] + wrong)]
 
-    def settle(self, num_accepted: int) -> None:
-        self.settled.append(num_accepted)
+    def settle(self, num_accepted: Sequence[int]) -> None:
+        self.settled += num_accepted
+
+    def keep(self, rows: Sequence[int]) -> None:
+        raise AssertionError("one sequence never leaves a batch with others in it")

@@ -16,17 +16,24 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 @pytest.mark.parametrize("k", [1, 4])
 def test_greedy_speculation_equals_the_baseline_on_cuda(k: int) -> None:
     target = random_transformer(0, device="cuda")
-    drafter = IndependentDrafter(random_transformer(1, device="cuda"), capacity=64)
+    draft_model = random_transformer(1, device="cuda")
+    drafter = IndependentDrafter(draft_model, cache=draft_model.new_cache(capacity=64))
     settings = {"sampling": SamplingParams(), "max_new_tokens": 24}
-    expected = Decoder(target, capacity=64).decode([1, 2, 3], **settings).tokens
-    assert Decoder(target, capacity=64, drafter=drafter, k=k).decode([1, 2, 3], **settings).tokens == expected
+    expected = Decoder(target, cache=target.new_cache(capacity=64)).decode([1, 2, 3], **settings).tokens
+    assert (
+        Decoder(target, cache=target.new_cache(capacity=64), drafter=drafter, k=k)
+        .decode([1, 2, 3], **settings)
+        .tokens
+        == expected
+    )
 
 
 def test_cuda_and_cpu_agree_in_float32() -> None:
+    models = [random_transformer(0, device=device) for device in ("cpu", "cuda")]
     outputs = [
-        Decoder(random_transformer(0, device=device), capacity=64)
+        Decoder(model, cache=model.new_cache(capacity=64))
         .decode([1, 2, 3], sampling=SamplingParams(), max_new_tokens=16)
         .tokens
-        for device in ("cpu", "cuda")
+        for model in models
     ]
     assert outputs[0] == outputs[1]

@@ -119,7 +119,7 @@ def test_greedy_speculation_gives_the_baselines_tokens_in_bfloat16(models: tuple
     prompt = PROMPT[:6] * 2
     outputs = []
     for drafter, k in ((None, 0), (NgramDrafter(min_ngram=1, max_ngram=3), 5)):
-        decoder = Decoder(model, capacity=64, drafter=drafter, k=k)
+        decoder = Decoder(model, cache=model.new_cache(capacity=64), drafter=drafter, k=k)
         outputs.append(decoder.decode(prompt, sampling=SamplingParams(), max_new_tokens=50).tokens)
     assert outputs[0] == outputs[1]
 

@@ -8,7 +8,7 @@ import torch
 from engine.random_models import greedy_continuation, head_over, random_transformer
 from engine.scripted_drafters import ScriptedDrafter
 
-from harness.engine.drafters.base import Drafter
+from harness.engine.drafters.base import Drafter, Turn
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
 from harness.engine.loop import Decoder
@@ -27,16 +27,18 @@ PROMPTS = [[5], [3, 3], [1, 2, 3, 4, 5, 6, 7], [0, 9, 0, 9, 11, 0, 9] * 4]
 
 
 def independent_drafter() -> Drafter:
-    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY)
+    return IndependentDrafter(DRAFT_MODEL, cache=DRAFT_MODEL.new_cache(capacity=CAPACITY))
 
 
 def target_as_drafter() -> Drafter:
-    return IndependentDrafter(TARGET, capacity=CAPACITY)
+    return IndependentDrafter(TARGET, cache=TARGET.new_cache(capacity=CAPACITY))
 
 
 def reduced_drafter() -> Drafter:
     vocab = torch.tensor([7, 2, 9, 0, 4, 11, 5])
-    return IndependentDrafter(TARGET, capacity=CAPACITY, head=head_over(TARGET, vocab), vocab=vocab)
+    return IndependentDrafter(
+        TARGET, cache=TARGET.new_cache(capacity=CAPACITY), head=head_over(TARGET, vocab), vocab=vocab
+    )
 
 
 def check_consistent(decoded: Decoded, *, k: int) -> None:
@@ -59,7 +61,7 @@ def check_consistent(decoded: Decoded, *, k: int) -> None:
 
 
 def test_autoregressive_output_is_the_naive_continuation() -> None:
-    decoder = Decoder(TARGET, capacity=CAPACITY)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY))
     for prompt in PROMPTS:
         decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=30)
         assert decoded.tokens == greedy_continuation(TARGET, prompt, 30)
@@ -75,7 +77,7 @@ def test_autoregressive_output_is_the_naive_continuation() -> None:
 def test_greedy_speculative_output_is_the_autoregressive_one(
     make_drafter: Callable[[], Drafter], k: int
 ) -> None:
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=make_drafter(), k=k)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=make_drafter(), k=k)
     accepted = 0
     for prompt in PROMPTS:
         decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=30)
@@ -88,8 +90,15 @@ def test_greedy_speculative_output_is_the_autoregressive_one(
 def test_checkpoints_decode_alike_with_and_without_a_drafter(make_tiny_llama: Callable[..., Path]) -> None:
     target = load_transformer(make_tiny_llama("target", seed=1), dtype=torch.float32)
     drafter = load_transformer(make_tiny_llama("drafter", seed=2, num_layers=1), dtype=torch.float32)
-    plain = Decoder(target, capacity=64).decode([9, 8, 7], sampling=GREEDY, max_new_tokens=40)
-    fast = Decoder(target, capacity=64, drafter=IndependentDrafter(drafter, capacity=64), k=4)
+    plain = Decoder(target, cache=target.new_cache(capacity=64)).decode(
+        [9, 8, 7], sampling=GREEDY, max_new_tokens=40
+    )
+    fast = Decoder(
+        target,
+        cache=target.new_cache(capacity=64),
+        drafter=IndependentDrafter(drafter, cache=drafter.new_cache(capacity=64)),
+        k=4,
+    )
     assert fast.decode([9, 8, 7], sampling=GREEDY, max_new_tokens=40).tokens == plain.tokens
 
 
@@ -97,7 +106,7 @@ def test_checkpoints_decode_alike_with_and_without_a_drafter(make_tiny_llama: Ca
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_the_target_accepts_all_of_its_own_drafts(k: int, sampling: SamplingParams) -> None:
     # a draft cache that misses the last token of a fully accepted step goes astray from there on
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=target_as_drafter(), k=k)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=target_as_drafter(), k=k)
     decoded = decoder.decode([1, 2, 3], sampling=sampling, max_new_tokens=90)
     steps = decoded.steps
     assert steps is not None
@@ -112,18 +121,18 @@ class CheckedDrafter:
     def __init__(self) -> None:
         self._drafter = independent_drafter()
         self.begin, self.settle = self._drafter.begin, self._drafter.settle
+        self.keep = self._drafter.keep
 
-    def propose(
-        self, tokens: Sequence[int], *, limit: int, sampling: SamplingParams, generator: torch.Generator
-    ) -> Proposal:
-        proposal = self._drafter.propose(tokens, limit=limit, sampling=sampling, generator=generator)
-        assert proposal.tokens == greedy_continuation(DRAFT_MODEL, list(tokens), limit)
-        return proposal
+    def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
+        proposals = self._drafter.propose(turns, sampling=sampling)
+        for turn, proposal in zip(turns, proposals, strict=True):
+            assert proposal.tokens == greedy_continuation(DRAFT_MODEL, list(turn.tokens), turn.limit)
+        return proposals
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_the_drafters_cache_follows_what_was_accepted(k: int) -> None:
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=CheckedDrafter(), k=k)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=CheckedDrafter(), k=k)
     accepted = set[int]()
     for prompt in PROMPTS:
         decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=50)
@@ -144,15 +153,15 @@ def test_the_drafter_feeds_no_token_twice(
 
     def propose(tokens: list[int]) -> list[int]:
         fed.clear()
-        proposal = drafter.propose(tokens, limit=3, sampling=GREEDY, generator=torch.Generator())
+        (proposal,) = drafter.propose([Turn(tokens, 3, torch.Generator())], sampling=GREEDY)
         assert proposal.tokens == greedy_continuation(DRAFT_MODEL, tokens, 3)
         return list(proposal.tokens)
 
-    drafter.begin([1, 2, 3])
+    drafter.begin([[1, 2, 3]])
     assert fed == [2]
     drafted = propose([1, 2, 3])
     assert fed == [1, 1, 1]
-    drafter.settle(num_accepted)
+    drafter.settle([num_accepted])
     # the target's own token differs from the draft it replaces
     propose(
         [
@@ -172,7 +181,12 @@ def test_nothing_is_left_of_the_sequence_before(
     make_drafter: Callable[[], Drafter] | None, sampling: SamplingParams
 ) -> None:
     def new_decoder() -> Decoder:
-        return Decoder(TARGET, capacity=CAPACITY, drafter=make_drafter() if make_drafter else None, k=3)
+        return Decoder(
+            TARGET,
+            cache=TARGET.new_cache(capacity=CAPACITY),
+            drafter=make_drafter() if make_drafter else None,
+            k=3,
+        )
 
     used = new_decoder()
     for seed, prompt in enumerate([*PROMPTS, *reversed(PROMPTS)]):
@@ -186,7 +200,12 @@ def test_nothing_is_left_of_the_sequence_before(
 
 @pytest.mark.parametrize("make_drafter", [None, independent_drafter, NgramDrafter])
 def test_the_seed_decides_the_output(make_drafter: Callable[[], Drafter] | None) -> None:
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=make_drafter() if make_drafter else None, k=3)
+    decoder = Decoder(
+        TARGET,
+        cache=TARGET.new_cache(capacity=CAPACITY),
+        drafter=make_drafter() if make_drafter else None,
+        k=3,
+    )
 
     def decode(seed: int) -> Decoded:
         return decoder.decode([1, 2, 3], sampling=SamplingParams(1.0), max_new_tokens=20, seed=seed)
@@ -203,7 +222,7 @@ def run_script(
 ) -> tuple[Decoded, ScriptedDrafter]:
     answer = greedy_continuation(TARGET, list(prompt), limit)
     drafter = ScriptedDrafter(answer, num_right, vocab_size=VOCAB_SIZE)
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=drafter, k=k)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=drafter, k=k)
     decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=limit)
     assert decoded.tokens == answer
     assert drafter.prompts == [list(prompt)]
@@ -252,7 +271,7 @@ def test_the_limit_counts_new_tokens_whatever_the_prompt(prompt_tokens: int) -> 
 def test_a_drafter_past_the_limit_is_cut_and_flagged() -> None:
     answer = greedy_continuation(TARGET, [1, 2, 3], 20)
     drafter = ScriptedDrafter(answer, [9], vocab_size=VOCAB_SIZE, width=6)
-    decoded = Decoder(TARGET, capacity=CAPACITY, drafter=drafter, k=6).decode(
+    decoded = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=drafter, k=6).decode(
         [1, 2, 3], sampling=GREEDY, max_new_tokens=4
     )
     assert decoded.tokens == answer[:4]
@@ -286,7 +305,7 @@ def prompt_with_distinct_answer(length: int) -> tuple[list[int], list[int]]:
 def test_eos_ends_the_output_where_it_stands(place: int, emitted: list[int], truncated: bool) -> None:
     prompt, answer = prompt_with_distinct_answer(5)
     drafter = ScriptedDrafter(answer, [9], vocab_size=VOCAB_SIZE)
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=drafter, k=3)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=drafter, k=3)
     eos_ids = frozenset({answer[place], VOCAB_SIZE + 1})
     decoded = decoder.decode(prompt, sampling=GREEDY, max_new_tokens=12, eos_ids=eos_ids)
     assert decoded.tokens == answer[: place + 1]
@@ -304,7 +323,7 @@ def test_a_rejected_eos_ends_nothing() -> None:
     prompt, answer = prompt_with_distinct_answer(5)
     rejected = (answer[1] + 1) % VOCAB_SIZE
     drafter = ScriptedDrafter(answer, [0], vocab_size=VOCAB_SIZE)
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=drafter, k=1)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=drafter, k=1)
     place = answer.index(rejected) + 1 if rejected in answer else len(answer)
     decoded = decoder.decode(
         prompt, sampling=GREEDY, max_new_tokens=len(answer), eos_ids=frozenset({rejected})
@@ -314,7 +333,7 @@ def test_a_rejected_eos_ends_nothing() -> None:
 
 def test_eos_on_the_limit_is_eos() -> None:
     prompt, answer = prompt_with_distinct_answer(5)
-    decoded = Decoder(TARGET, capacity=CAPACITY).decode(
+    decoded = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY)).decode(
         prompt, sampling=GREEDY, max_new_tokens=5, eos_ids=frozenset({answer[4]})
     )
     assert (decoded.tokens, decoded.finish_reason) == (answer[:5], FinishReason.EOS)
@@ -322,7 +341,9 @@ def test_eos_on_the_limit_is_eos() -> None:
 
 @pytest.mark.parametrize("make_drafter", [None, target_as_drafter, NgramDrafter])
 def test_prompt_and_output_must_fit_the_context(make_drafter: Callable[[], Drafter] | None) -> None:
-    decoder = Decoder(TARGET, capacity=16, drafter=make_drafter() if make_drafter else None, k=4)
+    decoder = Decoder(
+        TARGET, cache=TARGET.new_cache(capacity=16), drafter=make_drafter() if make_drafter else None, k=4
+    )
     prompt = [1, 2, 3, 4, 5, 6]
     assert len(decoder.decode(prompt, sampling=GREEDY, max_new_tokens=10).tokens) == 10
     with pytest.raises(UnsupportedError, match="6 tokens and 11 new ones don't fit the context of 16"):

@@ -27,22 +27,29 @@ TARGET, DRAFT_MODEL = random_transformer(0), random_transformer(1)
 
 
 def sampled_drafts() -> Drafter:
-    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY)
+    return IndependentDrafter(DRAFT_MODEL, cache=DRAFT_MODEL.new_cache(capacity=CAPACITY))
 
 
 def greedy_drafts() -> Drafter:
-    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY, sample=False)
+    return IndependentDrafter(DRAFT_MODEL, cache=DRAFT_MODEL.new_cache(capacity=CAPACITY), sample=False)
 
 
 def reduced_vocabulary() -> Drafter:
     vocab = torch.tensor([3, 0, 4])
-    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY, head=head_over(DRAFT_MODEL, vocab), vocab=vocab)
+    return IndependentDrafter(
+        DRAFT_MODEL,
+        cache=DRAFT_MODEL.new_cache(capacity=CAPACITY),
+        head=head_over(DRAFT_MODEL, vocab),
+        vocab=vocab,
+    )
 
 
 def reduced_vocabulary_greedy() -> Drafter:
     vocab = torch.tensor([4, 1])
     head = head_over(DRAFT_MODEL, vocab)
-    return IndependentDrafter(DRAFT_MODEL, capacity=CAPACITY, head=head, vocab=vocab, sample=False)
+    return IndependentDrafter(
+        DRAFT_MODEL, cache=DRAFT_MODEL.new_cache(capacity=CAPACITY), head=head, vocab=vocab, sample=False
+    )
 
 
 @cache
@@ -56,7 +63,7 @@ def agreement(drafter: Drafter | None, k: int, params: SamplingParams, num_seeds
     Of k + 2 tokens the prefill gives the first, so that a whole proposal and its bonus token fit in.
     """
     num_tokens = max(3, k + 2)
-    decoder = Decoder(TARGET, capacity=CAPACITY, drafter=drafter, k=k)
+    decoder = Decoder(TARGET, cache=TARGET.new_cache(capacity=CAPACITY), drafter=drafter, k=k)
     outputs = [
         tuple(decoder.decode(PROMPT, sampling=params, max_new_tokens=num_tokens, seed=seed).tokens)
         for seed in range(num_seeds)

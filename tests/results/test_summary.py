@@ -259,11 +259,16 @@ def test_a_failed_variant_is_a_row_with_its_error(store: ResultStore, make_recor
     assert row["notes"] == "failed: OutOfMemoryError: 3 GiB needed; no measured trial was ok"
 
 
+def _seconds(factor: float) -> dict[str, float]:
+    seconds = {"ttft_s": 0.1, "decode_s": 0.4, "total_s": 0.5, "trial_s": 0.5}
+    return {name: value / factor for name, value in seconds.items()}
+
+
 def _batch(make: MakeObservation, block: int, prompts: list[str], *, repeat: int = 0) -> list[Observation]:
     """Variant twice as fast as the baseline in even blocks, as fast in odd ones; 0.5 s per baseline batch."""
     fast = 2.0 if block % 2 == 0 else 1.0
     return [
-        make(variant_id, prompt, block=block, repeat=repeat, decode_s=0.4 / f, trial_s=0.5 / f)
+        make(variant_id, prompt, block=block, repeat=repeat, **_seconds(f))
         for variant_id, f in (("autoregressive", 1.0), ("ngram-k2", fast))
         for prompt in prompts
     ]
@@ -280,8 +285,32 @@ def test_a_batch_counts_its_seconds_once_and_stays_together(
     assert baseline["throughput_tok_per_s"] == pytest.approx(30 / 1.0)
     assert variant["throughput_tok_per_s"] == pytest.approx(30 / 0.75)
     assert variant["num_trials"] == 2
+    # 0.4 s from the first token to the last, 0.5 s from the call: once per batch, not once per sequence
+    assert baseline["decode_tok_per_s"] == pytest.approx(24 / 0.8)
+    assert baseline["end_to_end_tok_per_s"] == pytest.approx(30 / 1.0)
+    assert variant["decode_tok_per_s"] == pytest.approx(24 / 0.6)
     # Two units, so the interval spans the two batches; six would read further in.
     assert (variant["speedup_low"], variant["speedup_high"]) == pytest.approx((1.0, 2.0))
+
+
+def test_a_batch_decodes_until_its_last_sequence_ends(
+    store: ResultStore, make_record: MakeRecord, make_observation: MakeObservation
+) -> None:
+    writer = store.open_cell(make_record(2, batch_size=2))
+    for block, prompts in enumerate((("a", "b"), ("c", "d"))):
+        for variant_id, seconds in (("autoregressive", (0.4, 0.8)), ("ngram-k2", (0.4, 0.1))):
+            rows = [
+                make_observation(variant_id, prompt, block=block, decode_s=own, total_s=0.1 + own)
+                for prompt, own in zip(prompts, seconds, strict=True)
+            ]
+            writer.append(rows)
+    results = load(store.path)
+    row = _row(results)
+    assert row["speedup"] == pytest.approx(0.8 / 0.4)
+    assert row["end_to_end_speedup"] == pytest.approx(0.9 / 0.5)
+    # by task it is each sequence's own seconds that count
+    by_task = results.by_task().set_index("variant_id").loc["ngram-k2"]
+    assert by_task["speedup"] == pytest.approx(1.2 / 0.5)
 
 
 def test_prompts_that_met_in_any_block_are_one_unit(

@@ -37,7 +37,9 @@ def row(
         status=status.value,
         trial_s=decode_s + 1.0,
         num_output_tokens=11,
+        ttft_s=0.5,
         decode_s=decode_s,
+        total_s=0.5 + decode_s,
     )
 
 
@@ -116,6 +118,20 @@ def test_a_batch_takes_its_time_once() -> None:
     stop = rule()
     stop.add([row("base", 0, 0, 2.0), row("base", 1, 0, 2.0)])
     assert stop.elapsed_s == pytest.approx(3.0)
+
+
+def test_a_batch_decodes_until_its_last_sequence_ends() -> None:
+    stop, first, second = rule(), [2.0, 1.0], [3.0, 6.0]
+    for block, factor in enumerate((1.0, 1.5)):
+        for variant, seconds in (("base", second), ("fast", [factor * one for one in first])):
+            batch = [row(variant, 2 * block + place, 0, one) for place, one in enumerate(seconds)]
+            for one in batch:
+                one.block = block
+            stop.add(batch)
+    found = stop.speedup("fast")
+    assert found is not None
+    # the same tokens on both sides: 6 + 6 seconds over 2 + 3, and two batches that are resampled
+    assert (found.estimate, found.num_units) == (pytest.approx(12 / 5), 2)
 
 
 def test_warmup_and_failed_trials_count_for_nothing() -> None:

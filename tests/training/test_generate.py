@@ -41,7 +41,7 @@ def requests(temperature: float, *, count: int = 8) -> list[Request]:
 
 
 def test_greedy_answers_are_the_decoders_token_by_token(model: Transformer) -> None:
-    decoder = Decoder(model, capacity=40)
+    decoder = Decoder(model, cache=model.new_cache(capacity=40))
     asked = requests(0.0)
 
     def decode(request: Request, eos: frozenset[int]) -> list[int]:

@@ -76,39 +76,88 @@ inline int visible_rows(const Rows& rows, int m, int32_t* out) {
     return count;
 }
 
-// One query head of one row. `scores` holds `count` rounded up to 16.
-inline void attend(const float* query, const float* keys, const float* values, const int32_t* seen, int count, int head_dim,
-                   float* scores, float* out) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    for (int i = 0; i < count; ++i) {
-        const float* key = keys + static_cast<int64_t>(seen[i]) * head_dim;
-        __m512 dot = _mm512_setzero_ps();
-        for (int d = 0; d < head_dim; d += kLanes) dot = _mm512_fmadd_ps(_mm512_loadu_ps(query + d), _mm512_loadu_ps(key + d), dot);
-        scores[i] = _mm512_reduce_add_ps(dot) * scale;
+// Lane i of the result is the sum over the lanes of part i.
+inline __m512 sum_each(__m512 (&parts)[kLanes]) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) parts[i] = _mm512_add_ps(_mm512_unpacklo_ps(parts[2 * i], parts[2 * i + 1]), _mm512_unpackhi_ps(parts[2 * i], parts[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) parts[i] = _mm512_add_ps(_mm512_shuffle_ps(parts[2 * i], parts[2 * i + 1], 0x44), _mm512_shuffle_ps(parts[2 * i], parts[2 * i + 1], 0xee));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) parts[i] = _mm512_add_ps(_mm512_shuffle_f32x4(parts[2 * i], parts[2 * i + 1], 0x88), _mm512_shuffle_f32x4(parts[2 * i], parts[2 * i + 1], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(parts[0], parts[1], 0x88), _mm512_shuffle_f32x4(parts[0], parts[1], 0xdd));
+}
+
+inline __mmask16 real_keys(int left) {
+    return left >= kLanes ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+}
+
+// Scores of one query against all keys that are seen, scaled; past the end minus infinity. C registers hold a head.
+template <int C>
+inline void score(const float* query, const float* keys, const int32_t* seen, int count, float* scores) {
+    const __m512 scale = _mm512_set1_ps(1.0f / std::sqrt(static_cast<float>(C * kLanes)));
+    __m512 q[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) q[c] = _mm512_loadu_ps(query + c * kLanes);
+    for (int first = 0; first < count; first += kLanes) {
+        __m512 dots[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+            // past the end the last key stands in; its score is masked
+            const float* key = keys + static_cast<int64_t>(seen[first + i < count ? first + i : count - 1]) * C * kLanes;
+            dots[i] = _mm512_mul_ps(q[0], _mm512_loadu_ps(key));
+#pragma GCC unroll 16
+            for (int c = 1; c < C; ++c) dots[i] = _mm512_fmadd_ps(q[c], _mm512_loadu_ps(key + c * kLanes), dots[i]);
+        }
+        _mm512_storeu_ps(scores + first, _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real_keys(count - first), sum_each(dots), scale));
     }
-    const int padded = (count + kLanes - 1) / kLanes * kLanes;
-    for (int i = count; i < padded; ++i) scores[i] = -INFINITY;
+}
+
+// Scores become weights that sum to the number whose inverse is returned.
+inline float exponentiate(float* scores, int count) {
     __m512 largest = _mm512_set1_ps(-INFINITY);
-    for (int i = 0; i < padded; i += kLanes) largest = _mm512_max_ps(largest, _mm512_loadu_ps(scores + i));
+    for (int i = 0; i < count; i += kLanes) largest = _mm512_max_ps(largest, _mm512_loadu_ps(scores + i));
     const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
     __m512 total = _mm512_setzero_ps();
-    for (int i = 0; i < padded; i += kLanes) {
-        const __mmask16 real = count - i >= kLanes ? 0xffff : static_cast<__mmask16>((1u << (count - i)) - 1);
-        const __m512 weight = _mm512_maskz_mov_ps(real, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + i), top)));
+    for (int i = 0; i < count; i += kLanes) {
+        const __m512 weight = _mm512_maskz_mov_ps(real_keys(count - i), exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + i), top)));
         _mm512_storeu_ps(scores + i, weight);
         total = _mm512_add_ps(total, weight);
     }
-    const __m512 inverse = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
-    for (int d = 0; d < head_dim; d += 4 * kLanes) {
-        __m512 sums[4];
-        for (auto& sum : sums) sum = _mm512_setzero_ps();
-        const int some = (head_dim - d) / kLanes < 4 ? (head_dim - d) / kLanes : 4;
-        for (int i = 0; i < count; ++i) {
-            const float* value = values + static_cast<int64_t>(seen[i]) * head_dim + d;
-            const __m512 weight = _mm512_set1_ps(scores[i]);
-            for (int part = 0; part < some; ++part) sums[part] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(value + part * kLanes), sums[part]);
-        }
-        for (int part = 0; part < some; ++part) _mm512_storeu_ps(out + d + part * kLanes, _mm512_mul_ps(sums[part], inverse));
+    return 1.0f / _mm512_reduce_add_ps(total);
+}
+
+template <int C>
+inline void blend(const float* values, const int32_t* seen, int count, const float* weights, float inverse, float* out) {
+    __m512 sums[C];
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) sums[c] = _mm512_setzero_ps();
+    for (int i = 0; i < count; ++i) {
+        const float* value = values + static_cast<int64_t>(seen[i]) * C * kLanes;
+        const __m512 weight = _mm512_set1_ps(weights[i]);
+#pragma GCC unroll 16
+        for (int c = 0; c < C; ++c) sums[c] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(value + c * kLanes), sums[c]);
+    }
+    const __m512 factor = _mm512_set1_ps(inverse);
+#pragma GCC unroll 16
+    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kLanes, _mm512_mul_ps(sums[c], factor));
+}
+
+template <int C>
+inline void attend_sized(const float* query, const float* keys, const float* values, const int32_t* seen, int count, float* scores, float* out) {
+    score<C>(query, keys, seen, count, scores);
+    const float inverse = exponentiate(scores, count);
+    blend<C>(values, seen, count, scores, inverse, out);
+}
+
+// One query head of one row; `scores` holds `count` rounded up to 16.
+inline void attend(const float* query, const float* keys, const float* values, const int32_t* seen, int count, int head_dim,
+                   float* scores, float* out) {
+    switch (head_dim / kLanes) {
+        case 2: return attend_sized<2>(query, keys, values, seen, count, scores, out);
+        case 4: return attend_sized<4>(query, keys, values, seen, count, scores, out);
+        case 6: return attend_sized<6>(query, keys, values, seen, count, scores, out);
+        case 8: return attend_sized<8>(query, keys, values, seen, count, scores, out);
+        default: return attend_sized<16>(query, keys, values, seen, count, scores, out);
     }
 }
 

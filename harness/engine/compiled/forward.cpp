@@ -163,18 +163,21 @@ class Pass {
         me_.share(rows_.count * model_.kv_heads, 1, begin, end);
         for (int unit = begin; unit < end; ++unit) store(layer, cache, unit / model_.kv_heads, unit % model_.kv_heads);
         me_.meet();
+        // head by head and not row by row: keys and values come from memory, and each thread should read its own
         me_.share(rows_.count * model_.heads, 1, begin, end);
+        const int size = model_.head_dim, group = model_.heads / model_.kv_heads;
         int32_t* seen = space_.seen.data() + static_cast<size_t>(me_.index) * (longest_ + kLanes);
         float* scores = space_.scores.data() + static_cast<size_t>(me_.index) * (longest_ + kLanes);
         int last_row = -1, count = 0;
         for (int unit = begin; unit < end; ++unit) {
-            const int row = unit / model_.heads, index = unit % model_.heads, size = model_.head_dim;
+            const int row = unit / group % rows_.count, kv_head = unit / group / rows_.count;
+            const int index = kv_head * group + unit % group;
             if (row != last_row) count = visible_rows(rows_, row, seen);
             last_row = row;
             float* query = head(row, index);
             if (layer.query_norm) rms_norm(query, layer.query_norm, size, model_.eps, query);
             rotate(query, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
-            const int64_t place = rows_.sequence[row] * shape_.batch_stride + index / (model_.heads / model_.kv_heads) * shape_.head_stride;
+            const int64_t place = rows_.sequence[row] * shape_.batch_stride + kv_head * shape_.head_stride;
             float* mixed = space_.normed.data() + static_cast<size_t>(row) * model_.heads * size;
             attend(query, cache.keys + place, cache.values + place, seen, count, size, scores, mixed + static_cast<size_t>(index) * size);
             space_.convert(layer.output, mixed, row, index * size, (index + 1) * size);

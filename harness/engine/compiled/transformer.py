@@ -18,6 +18,9 @@ from harness.engine.model import Transformer
 from harness.engine.rope import rope_table
 
 
+HEAD_SIZES = (32, 64, 96, 128, 256)
+
+
 @dataclass(frozen=True, slots=True)
 class PackedLayer:
     """One decoder layer's matrices, and its norms in float32."""
@@ -55,6 +58,7 @@ class CompiledLinear:
     def __init__(self, library: Any, matrix: PackedMatrix) -> None:
         """Keep the matrix alive for the kernels."""
         self._library, self.matrix = library, matrix
+        self.num_bytes = matrix.num_bytes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Project [..., in] to float32 [..., out]."""
@@ -112,11 +116,18 @@ class CompiledTransformer(Transformer):
             embeddings=embeddings.data_ptr(),
         )
 
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of embeddings and matrices."""
+        matrices = [m for layer in self._packed for m in (layer.qkv, layer.output, layer.gate_up, layer.down)]
+        return self.embeddings.nbytes + self.head.num_bytes + sum(matrix.num_bytes for matrix in matrices)
+
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """See `Transformer.forward`; hidden states are float32."""
         batch, new = tokens.shape
         lengths = np.array(cache.lengths, dtype=np.int32)
-        slots = (lengths[:, None] + np.arange(new, dtype=np.int32)).ravel()
+        # padding past the capacity goes to the row behind it
+        slots = np.minimum(lengths[:, None] + np.arange(new, dtype=np.int32), cache.capacity).ravel()
         return self._run(
             tokens.reshape(-1).contiguous(),
             cache,
@@ -146,7 +157,7 @@ class CompiledTransformer(Transformer):
             tree=None if tree is None else tree.ctypes.data,
         )
         self._model.threads = torch.get_num_threads()
-        self._model.rotations = self._rotation_table(cache.capacity).data_ptr()
+        self._model.rotations = self._rotation_table(cache.capacity + 1).data_ptr()
         out = torch.empty((len(tokens), self.architecture.hidden_size), dtype=torch.float32)
         first = cache.keys[0]
         self._library.harness_forward(
@@ -179,6 +190,8 @@ def why_not(architecture: Architecture) -> str | None:
         architecture.intermediate_size,
         architecture.num_heads * architecture.head_dim,
     )
-    if any(width % GROUP for width in (*widths, architecture.head_dim)):
-        return f"a width of {widths} or head_dim {architecture.head_dim} is not a multiple of {GROUP}"
+    if any(width % GROUP for width in widths):
+        return f"a width of {widths} is not a multiple of {GROUP}"
+    if architecture.head_dim not in HEAD_SIZES:
+        return f"head_dim {architecture.head_dim} is none of {HEAD_SIZES}"
     return None

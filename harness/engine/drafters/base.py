@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -11,16 +12,32 @@ from harness.engine.sampling import SamplingParams
 from harness.engine.verify import Proposal
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One sequence that a step drafts for.
+
+    Attributes:
+        tokens: prompt and all output so far.
+        limit: most tokens to propose; 0 asks for none.
+        generator: of the sequence's own random numbers, so that nothing hangs on who shares the batch.
+    """
+
+    tokens: Sequence[int]
+    limit: int
+    generator: torch.Generator
+
+
 class Drafter(Protocol):
-    """Proposes tokens for one sequence at a time; `begin` forgets the sequence before."""
+    """Proposes tokens for a batch of sequences; `begin` forgets the batch before."""
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Take a new sequence's prompt; counted in the time to the first token."""
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Take a new batch's prompts; counted in the time to the first token."""
 
-    def propose(
-        self, tokens: Sequence[int], *, limit: int, sampling: SamplingParams, generator: torch.Generator
-    ) -> Proposal:
-        """Propose at most `limit` tokens to follow `tokens` (prompt and all output so far)."""
+    def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
+        """Propose what follows each sequence of the batch, in its order."""
 
-    def settle(self, num_accepted: int) -> None:
-        """Hear how many of the last proposal's tokens stood, and forget the others."""
+    def settle(self, num_accepted: Sequence[int]) -> None:
+        """Hear how many of the last proposals' tokens stood, and forget the others."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Let finished sequences go: row i of the batch is from now on what was `rows[i]`."""

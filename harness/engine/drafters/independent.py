@@ -7,21 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from harness.engine.cache import KVCache
+from harness.engine.drafters.base import Turn
 from harness.engine.linear import Linear
 from harness.engine.model import Transformer
+from harness.engine.prefill import prefill_prompts
 from harness.engine.sampling import SamplingParams, draw, probabilities
 from harness.engine.verify import Proposal
 
 
 class IndependentDrafter:
-    """Drafts with a second, smaller transformer over its own static cache.
+    """Drafts for all sequences of a batch at once, with a smaller transformer over its own static cache.
 
     A drafter may propose from a subset of the vocabulary and stay lossless: the tokens left out have
     q = 0, and the residual redraw gives them their due. A head over the subset costs less.
 
     Args:
         model: the draft model.
-        capacity: tokens of context to allocate.
+        cache: of the draft model, for as many sequences and tokens as the target's.
         head: replaces the model's own LM head, giving [..., draft_vocab].
         vocab: [draft_vocab] int64 target ids of the head's outputs; None where they're the same.
         sample: draw drafts from the drafter's distribution at temperature above 0; otherwise propose
@@ -32,7 +35,7 @@ class IndependentDrafter:
         self,
         model: Transformer,
         *,
-        capacity: int,
+        cache: KVCache,
         head: Linear | None = None,
         vocab: Tensor | None = None,
         sample: bool = True,
@@ -43,38 +46,75 @@ class IndependentDrafter:
         self._vocab = vocab
         self._ids = None if vocab is None else vocab.tolist()
         self._sample = sample
-        self._cache = model.new_cache(batch=1, capacity=capacity)
-        self._fed_drafts = 0
+        self._cache = cache
+        self._num_fed: list[int] = []
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Prefill the prompt's tokens, all but the last: `propose` always has one to feed."""
-        self._cache.clear()
-        if len(prompt) > 1:
-            self._model.prefill(torch.tensor([prompt[:-1]], device=self._model.device), self._cache)
+    def begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Prefill each prompt's tokens, all but the last: `propose` always has one to feed."""
+        self._cache.clear(len(prompts))
+        self._num_fed = [0] * len(prompts)
+        prefill_prompts(self._model, [prompt[:-1] for prompt in prompts], self._cache)
 
-    def propose(
-        self, tokens: Sequence[int], *, limit: int, sampling: SamplingParams, generator: torch.Generator
-    ) -> Proposal:
-        """Draft `limit` tokens one after another."""
+    def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
+        """Draft each sequence's tokens one after another, the sequences side by side."""
+        drafts = [_Draft(turn) for turn in turns]
         # After a fully accepted step the last draft was never fed: feed it now, with the target's token.
-        pending = list(tokens[self._cache.lengths[0] :])
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        sampled = self._sample and not sampling.is_greedy
-        for _ in range(limit):
-            hidden = self._model.prefill(torch.tensor([pending], device=self._model.device), self._cache)
-            logits = self._head(hidden)
-            if sampled:
-                rows.append(probabilities(logits, sampling))
-                column = int(draw(rows[-1], generator))
-            else:
-                column = int(logits.argmax(-1))
-            pending = [column if self._ids is None else self._ids[column]]
-            drafted += pending
-        self._fed_drafts = max(0, len(drafted) - 1)
-        return Proposal(drafted, torch.cat(rows) if rows else None, self._vocab)
+        for draft, cached in zip(drafts, self._cache.lengths, strict=True):
+            draft.pending = list(draft.turn.tokens[cached:])
+        while any(not draft.is_full for draft in drafts):
+            self._extend(drafts, sampling)
+        self._num_fed = [max(0, len(draft.tokens) - 1) for draft in drafts]
+        return [draft.proposal(self._vocab) for draft in drafts]
 
-    def settle(self, num_accepted: int) -> None:
+    def settle(self, num_accepted: Sequence[int]) -> None:
         """Drop the cached rows of rejected drafts."""
-        self._cache.lengths[0] -= max(0, self._fed_drafts - num_accepted)
-        self._fed_drafts = 0
+        self._cache.lengths = [
+            length - max(0, fed - accepted)
+            for length, fed, accepted in zip(self._cache.lengths, self._num_fed, num_accepted, strict=True)
+        ]
+        self._num_fed = [0] * len(self._num_fed)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop the cached rows of finished sequences."""
+        self._cache.keep(rows)
+        self._num_fed = [0] * len(rows)
+
+    def _extend(self, drafts: list[_Draft], sampling: SamplingParams) -> None:
+        """Draft one more token for each sequence that isn't at its limit."""
+        open_rows = [row for row, draft in enumerate(drafts) if not draft.is_full]
+        hidden = self._model.feed([[] if draft.is_full else draft.pending for draft in drafts], self._cache)
+        if len(open_rows) < len(drafts):
+            hidden = hidden[open_rows]
+        logits = self._head(hidden)
+        if self._sample and not sampling.is_greedy:
+            probs = probabilities(logits, sampling)
+            columns = draw(probs, [drafts[row].turn.generator for row in open_rows]).tolist()
+        else:
+            probs, columns = None, logits.argmax(-1).tolist()
+        for place, row in enumerate(open_rows):
+            column = columns[place]
+            token = column if self._ids is None else self._ids[column]
+            drafts[row].add(token, None if probs is None else probs[place : place + 1])
+
+
+class _Draft:
+    """What is drafted for one sequence, as it grows."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.pending: list[int] = []
+        self.tokens: list[int] = []
+        self._probs: list[Tensor] = []
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.tokens) >= self.turn.limit
+
+    def add(self, token: int, probs: Tensor | None) -> None:
+        self.tokens.append(token)
+        self.pending = [token]
+        if probs is not None:
+            self._probs.append(probs)
+
+    def proposal(self, vocab: Tensor | None) -> Proposal:
+        return Proposal(self.tokens, torch.cat(self._probs) if self._probs else None, vocab)
