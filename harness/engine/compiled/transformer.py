@@ -17,7 +17,6 @@ from harness.engine.compiled.packing import GROUP, PackedMatrix
 from harness.engine.model import Transformer
 from harness.engine.rope import rope_table
 
-
 HEAD_SIZES = (32, 64, 96, 128, 256)
 
 
