@@ -10,7 +10,9 @@ from importlib import import_module
 from harness.errors import HarnessError
 
 _COMMANDS = {
+    "calibrate": "harness.cli.calibrate:main",
     "compare": "harness.cli.compare:main",
+    "rebaseline": "harness.cli.rebaseline:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",
 }
