@@ -12,17 +12,28 @@ from torch import Tensor
 from harness.engine.architecture import Architecture
 from harness.engine.linear import Linear, make_linear
 from harness.engine.model import Layer, Transformer
+from harness.engine.quantized_linear import make_quantized_linear
 from harness.engine.rope import interleave
 from harness.errors import ModelSourceError
 
 
 def load_transformer(
-    path: Path, *, dtype: torch.dtype = torch.bfloat16, device: torch.device | str = "cpu"
+    path: Path,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str = "cpu",
+    scheme: str = "none",
 ) -> Transformer:
     """Read `config.json` and the safetensors of a checkpoint folder.
 
+    Args:
+        path: of the folder.
+        dtype: of activations, and of weights that aren't quantised.
+        device: where it runs.
+        scheme: how to quantise all matrices but the embeddings; see `harness.engine.quantize.SCHEMES`.
+
     Raises:
-        UnsupportedError: a family this engine doesn't implement.
+        UnsupportedError: a family this engine doesn't implement, or a scheme that the device can't run.
         ModelSourceError: no safetensors, or a tensor missing.
     """
     architecture = Architecture.from_checkpoint(path)
@@ -32,13 +43,20 @@ def load_transformer(
     return Transformer(
         architecture,
         embeddings=embeddings,
-        layers=[_layer(tensors, architecture, index) for index in range(architecture.num_layers)],
+        layers=[_layer(tensors, architecture, index, scheme) for index in range(architecture.num_layers)],
         norm=tensors.get("model.norm.weight"),
-        head=make_linear(head_weight),
+        head=_linear(head_weight, None, scheme),
     )
 
 
-def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Linear:
+def load_head(
+    path: Path,
+    rows: Tensor,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    scheme: str = "none",
+) -> Linear:
     """An LM head over a subset of the vocabulary.
 
     Args:
@@ -46,13 +64,18 @@ def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.dev
         rows: [draft_vocab] int64 token ids, in the order the head's outputs take.
         dtype: of the weights.
         device: where it runs.
+        scheme: how to quantise it.
     """
     architecture = Architecture.from_checkpoint(path)
     name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
-    return make_linear(_Tensors(path, dtype, device).get(name)[rows.to(device)])
+    return _linear(_Tensors(path, dtype, device).get(name)[rows.to(device)], None, scheme)
 
 
-def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
+def _linear(weight: Tensor, bias: Tensor | None, scheme: str) -> Linear:
+    return make_linear(weight, bias) if scheme == "none" else make_quantized_linear(weight, bias, scheme)
+
+
+def _layer(tensors: _Tensors, arch: Architecture, index: int, scheme: str) -> Layer:
     prefix = f"model.layers.{index}."
 
     def read(name: str) -> Tensor:
@@ -62,7 +85,8 @@ def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
 
     def fused(*names: str, bias: bool) -> Linear:
         weight = torch.cat([read(f"{name}.weight") for name in names])
-        return make_linear(weight, torch.cat([read(f"{name}.bias") for name in names]) if bias else None)
+        biases = torch.cat([read(f"{name}.bias") for name in names]) if bias else None
+        return _linear(weight, biases, scheme)
 
     attention = "self_attn."
     return Layer(
