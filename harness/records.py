@@ -140,7 +140,8 @@ class Observation:
         error: why not `ok`.
         started_s: when the trial began, in seconds since the cell's measuring began.
         trial_s: wall time of the decode call that produced the sequence (shared by its whole batch).
-        peak_memory_bytes: of the process (CPU) or device (GPU) up to the end of the trial.
+        peak_memory_bytes: of the process (CPU) or device (GPU), from the trial before to the end of this one
+            where the mark can be reset; the cell's fact `peak_memory_scope` says so.
     """
 
     cell_id: str

@@ -58,7 +58,7 @@ def refusal(path: Path) -> str:
 
 
 def test_available_workloads_are_the_shipped_files() -> None:
-    assert available_workloads() == sorted([*TASKS, "chinese", "mixed", "warmup"])
+    assert available_workloads() == sorted([*TASKS, "all_tasks", "chinese", "mixed", "warmup"])
 
 
 @pytest.mark.parametrize("name", available_workloads())
@@ -91,6 +91,14 @@ def test_mixed_entries_equal_those_of_the_task_files() -> None:
     assert len(mixed) == 32
     for prompt in mixed:
         assert prompt == by_id[prompt.id]
+
+
+def test_all_tasks_holds_every_prompt_of_the_task_files() -> None:
+    found = load_workload("all_tasks").prompts
+    expected = [prompt for task in TASKS for prompt in load_workload(task).prompts]
+    assert sorted(found, key=lambda prompt: prompt.id) == sorted(expected, key=lambda prompt: prompt.id)
+    assert len(found) >= 4 * 32  # four batches of 32
+    assert {prompt.task for prompt in found[:8]} == set(TASKS)
 
 
 def test_mixed_covers_all_tasks_in_any_eight_prompts_in_a_row() -> None:

@@ -112,7 +112,7 @@ class Session(Protocol):
         """Decode one batch with a prepared variant; nothing but decoding happens inside."""
 
     def peak_memory_bytes(self) -> int | None:
-        """Highest memory use so far: of the device, or of the process on a CPU."""
+        """Highest memory use since the last call, or ever: of the device, or of the process on a CPU."""
 
     def close(self) -> None:
         """Free everything."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version as package_version
@@ -17,6 +15,8 @@ import torch
 from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.memory import ProcessMemory
+from harness.backends.quality import UNQUANTIZED, quality_facts
 from harness.engine.cache import KVCache
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
@@ -24,6 +24,7 @@ from harness.engine.drafters.ngram import NgramDrafter
 from harness.engine.linear import Linear
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
+from harness.engine.quantized_linear import check_scheme
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import Request
 from harness.engine.weights import load_head, load_transformer
@@ -65,11 +66,15 @@ class NativeSession:
         self._settings = settings
         self._device = _device(settings.device)
         self._dtype = _dtype(settings.dtype, self._device)
+        check_scheme(settings.target_quantization, self._device)
+        check_scheme(settings.drafter_quantization, self._device)
         torch.set_num_threads(settings.num_threads or available_cores())
         start = perf_counter()
         with _memory_errors("the target"):
-            self._target = self._load(settings.target)
+            self._target = self._load(settings.target, settings.target_quantization)
         self.cold_start: list[ColdStart] = [ColdStart("load_target", perf_counter() - start)]
+        self._quality = self._measured_quality()
+        self._memory = ProcessMemory()
         self._draft_models: dict[str, Transformer] = {}
         self._draft_heads: dict[str, tuple[Linear, Tensor]] = {}
         self._decoders: dict[str, Decoder] = {}
@@ -89,6 +94,9 @@ class NativeSession:
             "kv_cache_dtype": str(self._target.cache_dtype).removeprefix("torch."),
             "num_threads": torch.get_num_threads(),
             "kernels": self._target.kernels,
+            "target_weight_bytes": self._target.weight_bytes,
+            "peak_memory_scope": "since the last trial" if self._on_cuda else self._memory.scope,
+            "quality": self._quality,
         }
 
     def prepare(
@@ -104,7 +112,9 @@ class NativeSession:
         with _memory_errors(f"the variant {variant.variant_id}"):
             if drafter is not None and drafter.revision not in self._draft_models:
                 start = perf_counter()
-                self._draft_models[drafter.revision] = self._load(drafter)
+                self._draft_models[drafter.revision] = self._load(
+                    drafter, self._settings.drafter_quantization
+                )
                 parts.append(ColdStart("load_drafter", perf_counter() - start, variant.variant_id))
             proposer, applied = self._drafter(variant, drafter)
             self._decoders[variant.variant_id] = Decoder(
@@ -124,12 +134,12 @@ class NativeSession:
             )
 
     def peak_memory_bytes(self) -> int | None:
-        """Device memory on CUDA, else the process's highest resident memory."""
-        if self._device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self._device))
-        # kilobytes on Linux, bytes on macOS
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        """Highest use since the last call: of the device on CUDA, else the process's resident memory."""
+        if not self._on_cuda:
+            return self._memory.peak_bytes()
+        peak = int(torch.cuda.max_memory_allocated(self._device))
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return peak
 
     def close(self) -> None:
         """Drop models and caches."""
@@ -139,8 +149,23 @@ class NativeSession:
         self._draft_heads.clear()
         del self._target
 
-    def _load(self, model: ResolvedModel) -> Transformer:
-        return load_transformer(model.path, dtype=self._dtype, device=self._device)
+    @property
+    def _on_cuda(self) -> bool:
+        return self._device.type == "cuda"
+
+    def _load(self, model: ResolvedModel, scheme: str) -> Transformer:
+        return load_transformer(model.path, dtype=self._dtype, device=self._device, scheme=scheme)
+
+    def _measured_quality(self) -> dict[str, Any]:
+        """What quantising the target costs; nothing where it isn't quantised."""
+        model, scheme = self._settings.target, self._settings.target_quantization
+        if scheme == UNQUANTIZED:
+            return {}
+        start = perf_counter()
+        with _memory_errors("the unquantised target beside the quantised one"):
+            facts = quality_facts(model, self._target, scheme, lambda: self._load(model, UNQUANTIZED))
+        self.cold_start.append(ColdStart("measure_quality", perf_counter() - start))
+        return facts
 
     def _cache(self, model: Transformer) -> KVCache:
         """The cache of a model: one for all variants, as only one decodes at a time."""
@@ -174,7 +199,8 @@ class NativeSession:
             if not file.is_file():
                 return None, None
             vocab = torch.from_numpy(np.load(file).astype(np.int64)).to(self._device)
-            head = load_head(drafter.path, vocab, dtype=self._dtype, device=self._device)
+            scheme = self._settings.drafter_quantization
+            head = load_head(drafter.path, vocab, dtype=self._dtype, device=self._device, scheme=scheme)
             self._draft_heads[drafter.revision] = head, vocab
         return self._draft_heads[drafter.revision]
 
@@ -188,6 +214,7 @@ class NativeSession:
             "draft_sampling": "sampled" if sampled else "greedy",
             "draft_vocab_size": model.architecture.vocab_size if vocab is None else len(vocab),
             "drafter_layers": model.architecture.num_layers,
+            "drafter_weight_bytes": model.weight_bytes + (0 if head is None else head.num_bytes),
         }
         return proposer, applied
 

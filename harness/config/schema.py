@@ -85,6 +85,9 @@ class WorkloadConfig:
         name: a shipped workload, or the path of a JSONL file.
         num_prompts: take the first so many; null takes all.
         max_output_tokens: output limit per sequence.
+        prompt_tokens: fill shorter prompts up to about so many tokens with text of `filler`; null leaves
+            them as they are.
+        filler: workload whose texts fill prompts up.
         ignore_eos: decode up to the limit whatever the model says.
         warmup: workload of the warmup prompts, disjoint from the measured ones.
     """
@@ -92,13 +95,20 @@ class WorkloadConfig:
     name: str = "mixed"
     num_prompts: int | None = None
     max_output_tokens: int = 64
+    prompt_tokens: int | None = None
+    filler: str = "all_tasks"
     ignore_eos: bool = False
     warmup: str = "warmup"
 
 
 @dataclass
 class QuantizationConfig:
-    """Weight formats; `none` keeps the backend's dtype."""
+    """Weight formats, quantised from the checkpoint when it is loaded.
+
+    Attributes:
+        target: `none` keeps the backend's dtype; `int8`, `int4`, or `fp8` on GPUs that have it.
+        drafter: the same for draft models.
+    """
 
     target: str = "none"
     drafter: str = "none"

@@ -13,7 +13,7 @@ from harness.registry import backend_names, find_method, suggest
 _DTYPES = ("bfloat16", "float16", "float32")
 _DEVICES = ("auto", "cpu", "cuda")
 _DRAFT_SAMPLING = ("sampled", "greedy")
-_QUANTIZATION = ("none",)
+_QUANTIZATION = ("none", "int8", "int4", "fp8")
 _MAX_K = 64
 _MAX_SPREAD = 0.9  # at 1 every prompt would have an alpha of 0 or 1
 _NOT_NEGATIVE = (
@@ -149,6 +149,8 @@ def _workload(config: HarnessConfig) -> None:
     _at_least("workload.max_output_tokens", workload.max_output_tokens, 2)
     if workload.num_prompts is not None:
         _at_least("workload.num_prompts", workload.num_prompts, 1)
+    if workload.prompt_tokens is not None:
+        _at_least("workload.prompt_tokens", workload.prompt_tokens, 1)
 
 
 def _measure(config: HarnessConfig) -> None:

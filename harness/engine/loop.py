@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harness.engine.cache import KVCache
 from harness.engine.drafters.base import Drafter, Turn
-from harness.engine.model import Transformer, padded
+from harness.engine.model import Transformer
 from harness.engine.prefill import prefill_prompts
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import DecodedSequence, Request
@@ -181,8 +181,8 @@ class _Run:
             [sequence.tokens[-1], *proposal.tokens]
             for sequence, proposal in zip(self._active, proposals, strict=True)
         ]
-        hidden = self._target.forward(padded(rows, self._target.device), self._cache)
-        verdicts = self._verdicts(self._target.head(_unpadded(hidden, rows)), proposals)
+        logits = self._target.head(self._target.forward_rows(rows, self._cache))
+        verdicts = self._verdicts(logits, proposals)
         accepted = [verdict.num_accepted for verdict in verdicts]
         # the last committed token and the accepted drafts are cached now; rejected rows are dropped
         self._cache.lengths = [
@@ -212,14 +212,6 @@ class _Run:
             self._cache.keep(rows)
             if self._drafter is not None:
                 self._drafter.keep(rows)
-
-
-def _unpadded(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
-    """[batch, longest, size] to [tokens of all rows, size]."""
-    counts = [len(row) for row in rows]
-    if min(counts) == hidden.shape[1]:
-        return hidden.flatten(0, 1)
-    return torch.cat([states[:count] for states, count in zip(hidden, counts, strict=True)])
 
 
 def _survivors(has_ended: Sequence[bool]) -> list[int]:

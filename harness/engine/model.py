@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -108,6 +109,24 @@ class Transformer:
             x = layer.down.add_to(x, functional.silu(gate) * up)
         return self._rms(x, self.norm)
 
+    def forward_rows(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+        """Like `forward` for sequences that may get different numbers of tokens.
+
+        Args:
+            rows: [batch] new token ids of each sequence; may be empty, though not all of them.
+            cache: of the same batch.
+
+        Returns:
+            [sum of len(row), hidden_size], one sequence below the other.
+        """
+        counts = [len(row) for row in rows]
+        longest = max(counts)
+        filled = [[*row, *[0] * (longest - len(row))] for row in rows]
+        hidden = self.forward(torch.tensor(filled, device=self.device), cache)
+        if min(counts) == longest:
+            return hidden.flatten(0, 1)
+        return torch.cat([states[:count] for states, count in zip(hidden, counts, strict=True)])
+
     def prefill(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Run a prompt, commit it and return the last position's hidden state [batch, hidden_size]."""
         hidden = self.forward(tokens, cache)
@@ -124,13 +143,12 @@ class Transformer:
         Returns:
             [batch, hidden_size] after each sequence's last new token; anything where there is none.
         """
+        hidden = self.forward_rows(rows, cache)
         counts = [len(row) for row in rows]
-        if min(counts) == max(counts):
-            return self.prefill(torch.tensor(rows, device=self.device), cache)
-        hidden = self.forward(padded(rows, self.device), cache)
         cache.lengths = [length + count for length, count in zip(cache.lengths, counts, strict=True)]
-        last = torch.tensor([max(0, count - 1) for count in counts], device=self.device)
-        return hidden[torch.arange(len(counts), device=self.device), last]
+        if min(counts) == max(counts):
+            return hidden[counts[0] - 1 :: counts[0]]
+        return hidden[[end - 1 for end in accumulate(counts)]]
 
     def _attention(
         self,
@@ -162,9 +180,3 @@ class Transformer:
         if placement.start is not None:
             return self._rotations[placement.start : placement.total]
         return self._rotations[placement.positions].unsqueeze(1)
-
-
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Token ids as [len(rows), longest] int64, shorter rows filled up at their end."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,28 @@ from harness.engine.compiled.packing import pack
 from harness.engine.compiled.transformer import CompiledLinear, CompiledTransformer, PackedLayer, why_not
 from harness.engine.linear import Linear, make_linear
 from harness.engine.model import Layer, Transformer
+from harness.engine.quantized_linear import check_scheme, make_quantized_linear
 from harness.engine.rope import interleave
 from harness.errors import ModelSourceError
 
 
 def load_transformer(
-    path: Path, *, dtype: torch.dtype = torch.bfloat16, device: torch.device | str = "cpu"
+    path: Path,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str = "cpu",
+    scheme: str = "none",
 ) -> Transformer:
     """Read `config.json` and the safetensors of a checkpoint folder.
 
+    Args:
+        path: of the folder.
+        dtype: of activations, and of weights that aren't quantised.
+        device: where it runs.
+        scheme: how to quantise all matrices but the embeddings; see `harness.engine.quantize.SCHEMES`.
+
     Raises:
-        UnsupportedError: a family this engine doesn't implement.
+        UnsupportedError: a family this engine doesn't implement, or a scheme that the device can't run.
         ModelSourceError: no safetensors, or a tensor missing.
     """
     architecture = Architecture.from_checkpoint(path)
@@ -37,13 +49,19 @@ def load_transformer(
     norm = tensors.get("model.norm.weight")
     indices = range(architecture.num_layers)
     if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
-        layers = [Layer(**_layer(tensors, architecture, index, make_linear)) for index in indices]
-        return Transformer(
-            architecture, embeddings=embeddings, layers=layers, norm=norm, head=make_linear(head_weight)
-        )
-    packed = [PackedLayer.of(**_layer(tensors, architecture, index, pack)) for index in indices]
+        make = partial(_linear, scheme=scheme)
+        layers = [Layer(**_layer(tensors, architecture, index, make)) for index in indices]
+        head = make(head_weight, None)
+        return Transformer(architecture, embeddings=embeddings, layers=layers, norm=norm, head=head)
+    check_scheme(scheme, torch.device(device))
+    packed = partial(pack, scheme=scheme)
     return CompiledTransformer(
-        kernels, architecture, embeddings=embeddings, layers=packed, norm=norm.float(), head=pack(head_weight)
+        kernels,
+        architecture,
+        embeddings=embeddings,
+        layers=[PackedLayer.of(**_layer(tensors, architecture, index, packed)) for index in indices],
+        norm=norm.float(),
+        head=packed(head_weight),
     )
 
 
@@ -54,7 +72,14 @@ def kernels_for(architecture: Architecture, *, dtype: torch.dtype, device: torch
     return why_not(architecture) or load_kernels()
 
 
-def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Linear:
+def load_head(
+    path: Path,
+    rows: Tensor,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    scheme: str = "none",
+) -> Linear:
     """An LM head over a subset of the vocabulary.
 
     Args:
@@ -62,13 +87,18 @@ def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.dev
         rows: [draft_vocab] int64 token ids, in the order the head's outputs take.
         dtype: of the weights.
         device: where it runs.
+        scheme: how to quantise it.
     """
     architecture = Architecture.from_checkpoint(path)
     name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
     weight = _Tensors(path, dtype, device).get(name)[rows.to(device)]
     if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
-        return make_linear(weight)
-    return CompiledLinear(kernels, pack(weight))
+        return _linear(weight, None, scheme=scheme)
+    return CompiledLinear(kernels, pack(weight, scheme=scheme))
+
+
+def _linear(weight: Tensor, bias: Tensor | None, *, scheme: str) -> Linear:
+    return make_linear(weight, bias) if scheme == "none" else make_quantized_linear(weight, bias, scheme)
 
 
 def _layer(

@@ -16,13 +16,15 @@ _PHRASES = {
     "target": "{}",
     "device": "{}",
     "dtype": "{}",
-    "target_quantization": "quantisation {}",
+    "target_quantization": "target in {}",
+    "drafter_quantization": "drafter in {}",
     "batch_size": "batch {}",
     "workload": "{}",
     "temperature": "temperature {}",
     "top_k": "top-k {}",
     "top_p": "top-p {}",
     "max_output_tokens": "at most {} tokens",
+    "prompt_tokens": "prompts of {} tokens",
 }
 _LAST_RESORT = {
     "backend_version": "version {}",

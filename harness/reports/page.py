@@ -7,12 +7,14 @@ from collections.abc import Callable
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.privacy import clipped
+from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import lossless_section, results_section
 from harness.reports.provenance import environment_section, failures_section
+from harness.reports.quantization import quantization_section
 from harness.reports.summary import subtitle, summary_section
 from harness.reports.sweep import Sweep
 from harness.reports.timings import cold_start_section, efficiency_section, latency_section
@@ -23,6 +25,8 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     speedup_section,
     acceptance_section,
     positions_section,
+    batches_section,
+    quantization_section,
     tasks_section,
     prediction_section,
     split_section,

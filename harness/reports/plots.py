@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -59,7 +59,14 @@ class Scale:
         return replace(self, limits=(min(values) - margin, max(values) + margin))
 
 
-def lines(series: Sequence[Line], *, x_label: str, scale: Scale, height_in: float = 3.2) -> Figure:
+def lines(
+    series: Sequence[Line],
+    *,
+    x_label: str,
+    scale: Scale,
+    height_in: float = 3.2,
+    tick_text: Callable[[float], str] = "{:g}".format,
+) -> Figure:
     """Values over a whole-number axis such as k, one line per series, intervals as bars.
 
     Args:
@@ -67,6 +74,7 @@ def lines(series: Sequence[Line], *, x_label: str, scale: Scale, height_in: floa
         x_label: what the whole numbers are.
         scale: what the values are.
         height_in: height of the drawing in inches.
+        tick_text: what to write at a whole number.
     """
     figure = svg.new_figure(WIDTH_IN, height_in)
     axes = figure.axes[0]
@@ -85,7 +93,7 @@ def lines(series: Sequence[Line], *, x_label: str, scale: Scale, height_in: floa
         )
         for x, point in zip(xs, points, strict=True):
             _vertical_point(axes, x, point, line.style)
-    axes.set_xticks(_thinned(ticks), [f"{tick:g}" for tick in _thinned(ticks)])
+    axes.set_xticks(_thinned(ticks), [tick_text(tick) for tick in _thinned(ticks)])
     axes.set_xlabel(x_label)
     axes.grid(visible=False, axis="x")
     _scale_y(axes, scale)
@@ -173,6 +181,28 @@ def against(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(_RatioFormatter())
+    return figure
+
+
+def tradeoff(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
+    """What is won against what is paid: points joined in their own order, both axes from 0.
+
+    Args:
+        series: at least one line with at least one point.
+        x_label: what is paid.
+        y_label: what is won.
+    """
+    figure = svg.new_figure(WIDTH_IN, 3.6)
+    axes = figure.axes[0]
+    for line in series:
+        xs, ys = [point.x for point in line.points], [point.y for point in line.points]
+        axes.plot(xs, ys, color=line.style.colour, linestyle=line.style.line, linewidth=1.5)
+        for point in line.points:
+            axes.plot([point.x], [point.y], **_marker(line.style, point))
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     return figure
 
 

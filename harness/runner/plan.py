@@ -18,6 +18,7 @@ from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
 from harness.records import Variant
 from harness.registry import METHODS, load_backend
+from harness.runner.filling import filled_up
 from harness.workloads import Prompt, Workload, check_disjoint, load_workload
 
 
@@ -73,7 +74,14 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     check_disjoint(measured, warmup)
     target, drafters = _models(config, backend, variants)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
-    prompts = _encode(measured.take(config.workload.num_prompts), tokenizer, config)
+    prompts = _encode(
+        _filled(measured.take(config.workload.num_prompts), tokenizer, config), tokenizer, config
+    )
+    if config.batch_size > len(prompts):
+        raise WorkloadError(
+            f"batch_size: {config.batch_size} sequences are to be decoded together, but {len(prompts)} "
+            "prompts are measured. Lower batch_size, raise workload.num_prompts or choose a larger workload."
+        )
     warmup_prompts = (
         _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config)
         if config.measure.warmup_prompts
@@ -81,6 +89,8 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     )
     context = _context_tokens((*prompts, *warmup_prompts), [target, *drafters.values()], measured)
     revisions = {"target": target.revision, "workload": measured.sha256, "warmup": warmup.sha256}
+    if config.workload.prompt_tokens is not None:
+        revisions["filler"] = load_workload(config.workload.filler).sha256
     revisions |= {f"drafter {ref}": model.revision for ref, model in drafters.items()}
     return CellPlan(
         cell_id=cell_id(config, revisions | {"backend": backend.version()}),
@@ -118,6 +128,10 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
             f"batch_size: backend.name={backend.name} decodes at most {limit} sequence(s) together, got "
             f"{config.batch_size}. Set batch_size={limit}."
         )
+    if backend.is_simulated and (config.quantization.target, config.quantization.drafter) != ("none", "none"):
+        raise UnsupportedError(
+            f"quantization: the {backend.name} backend has no weights to quantise. Set quantization=none."
+        )
     shipped = {name for method in METHODS.values() for name in method.backends}
     for variant in variants:
         if backend.name in shipped and backend.name not in METHODS[variant.method].backends:
@@ -138,6 +152,18 @@ def _models(
     for drafter in drafters.values():
         check_pair(target, drafter)
     return target, drafters
+
+
+def _filled(
+    prompts: tuple[Prompt, ...], tokenizer: Tokenizer | StandInTokenizer, config: HarnessConfig
+) -> tuple[Prompt, ...]:
+    length = config.workload.prompt_tokens
+    if length is None:
+        return prompts
+    if not isinstance(tokenizer, Tokenizer):
+        raise UnsupportedError("workload.prompt_tokens: the simulator has no tokenizer. Leave it null.")
+    filler = load_workload(config.workload.filler)
+    return tuple(filled_up(prompt, length, tokenizer=tokenizer, filler=filler) for prompt in prompts)
 
 
 def _encode(
@@ -191,5 +217,6 @@ def _facts(
         "workload_sha256": workload.sha256,
         "num_prompts": num_prompts,
         "max_output_tokens": config.workload.max_output_tokens,
+        "prompt_tokens": config.workload.prompt_tokens,
         "ignore_eos": config.workload.ignore_eos,
     }

@@ -50,9 +50,10 @@ class StopRule:
             stored: observations as `harness.results` reads them.
         """
         measured = stored[(stored["phase"] == Phase.MEASURE.value) & (stored["status"] == Status.OK.value)]
-        for (variant_id, block), trial in measured.groupby(["variant_id", "block"]):
+        for _, trial in measured.groupby(["variant_id", "block"]):
             self._elapsed_s += float(trial["trial_s"].iloc[:1].sum())
-            self._count(variant_id, block, list(trial[list(_REPLAYED)].itertuples(index=False, name=None)))
+            sequences = list(trial[list(_REPLAYED)].itertuples(index=False, name=None))
+            self._count(trial["variant_id"].iloc[0], int(trial["block"].iloc[0]), sequences)
 
     def _count(self, variant_id: str, block: int, sequences: Sequence[tuple[Any, ...]]) -> None:
         """Note a trial's tokens and seconds, those of a batch once."""

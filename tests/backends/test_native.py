@@ -11,7 +11,10 @@ import torch
 from engine.random_models import greedy_continuation
 from tiny_runs import TinyRun
 
+from harness.backends import memory as memory_module
+from harness.backends import quality as quality_module
 from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.memory import ProcessMemory
 from harness.backends.native import NativeBackend, NativeSession, available_cores
 from harness.engine.weights import load_transformer
 from harness.errors import OutOfMemoryError, UnsupportedError
@@ -214,6 +217,64 @@ def test_memory_is_that_of_the_process(session: NativeSession) -> None:
     peak = session.peak_memory_bytes()
     assert peak is not None
     assert 50 * 2**20 < peak < 2**40
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="can't reset the peak here")
+def test_each_reading_of_memory_is_a_new_peak() -> None:
+    memory, big = ProcessMemory(), 300 * 2**20
+    assert memory.scope == "since the last trial"
+    before = memory.peak_bytes()
+    block = np.ones(big, dtype=np.uint8)
+    del block
+    high, after = memory.peak_bytes(), memory.peak_bytes()
+    assert before is not None
+    assert high is not None
+    assert after is not None
+    assert high > before + 0.9 * big
+    assert after < high - 0.9 * big
+
+
+def test_memory_that_can_not_be_reset_is_the_highest_so_far(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(memory_module, "_CLEAR", tmp_path / "nowhere" / "clear_refs")
+    memory = ProcessMemory()
+    assert memory.scope == "since the process began"
+    first, second = memory.peak_bytes(), memory.peak_bytes()
+    assert first is not None
+    assert second is not None
+    assert 50 * 2**20 < first <= second
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_quantised_models_say_what_they_cost(
+    tiny: TinyRun, scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_CACHE_DIR", str(tmp_path / "cache"))
+    settings = engine(tiny, target_quantization=scheme, drafter_quantization=scheme)
+    session = NativeBackend.open(settings)
+    quality = session.facts()["quality"]
+    assert quality["perplexity_change"] == quality["perplexity"] / quality["perplexity_unquantized"] - 1
+    assert abs(quality["perplexity_change"]) < 0.05
+    assert 0.5 < quality["greedy_agreement"] <= 1
+    assert quality["num_tokens"] == 256
+    assert [part.part for part in session.cold_start] == ["load_target", "measure_quality"]
+    variant = draft(tiny)
+    applied, _ = session.prepare(variant, resolve_model(f"path:{tiny.drafter}"), GREEDY)
+    assert applied["drafter_weight_bytes"] > 0
+    session.prepare(BASELINE, None, GREEDY)
+    # speculation leaves the quantised target's output as it is
+    assert decode(session, variant, GREEDY) == decode(session, BASELINE, GREEDY)
+    # a second session reads nothing anew
+    monkeypatch.setattr(quality_module, "read_text", None)
+    again = NativeBackend.open(settings).facts()["quality"]
+    assert again["perplexity"] == quality["perplexity"]
+
+
+def test_quantisation_a_device_can_not_do_is_refused(tiny: TinyRun) -> None:
+    for role in ("target", "drafter"):
+        with pytest.raises(UnsupportedError, match="fp8 weights need an NVIDIA GPU"):
+            NativeBackend.open(engine(tiny, **{f"{role}_quantization": "fp8"}))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")

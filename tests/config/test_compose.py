@@ -13,7 +13,16 @@ from harness.paths import conf_dir, workloads_dir
 OPTIONS = sorted(
     f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if file.parent.name != "sweep"
 )
-SWEEPS = {"k_temperature": 3, "method": 2, "simulated": 12, "smoke": 2, "workload": 8}
+SWEEPS = {
+    "batch": 6,
+    "context_length": 4,
+    "k_temperature": 3,
+    "method": 2,
+    "quantization": 9,
+    "simulated": 12,
+    "smoke": 2,
+    "workload": 8,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -110,6 +110,9 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(models: tuple[Any, Path
     rest = model.forward(torch.tensor([PROMPT[9:13], PROMPT[5:9], PROMPT[5:9]]), together)
     assert torch.equal(rest[0], torch.cat(singly[9:13]))
     assert torch.equal(rest[2], torch.cat(singly[5:9]))
+    together.lengths = [9, 2, 5]
+    uneven = model.forward_rows([PROMPT[9:10], PROMPT[5:8], PROMPT[5:9]], together)
+    assert torch.equal(uneven[[0, 4, 5, 6, 7]], torch.cat([singly[9], *singly[5:9]]))
     assert torch.equal(together.keys[1][2, :, :9], alone.keys[1][0, :, :9])
 
 

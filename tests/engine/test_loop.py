@@ -146,9 +146,9 @@ def test_the_drafters_cache_follows_what_was_accepted(k: int) -> None:
 def test_the_drafter_feeds_no_token_twice(
     monkeypatch: pytest.MonkeyPatch, num_accepted: int, fed_next: list[int]
 ) -> None:
-    drafter, fed, prefill = independent_drafter(), list[int](), DRAFT_MODEL.prefill
+    drafter, fed, forward = independent_drafter(), list[int](), DRAFT_MODEL.forward_rows
     monkeypatch.setattr(
-        DRAFT_MODEL, "prefill", lambda tokens, cache: fed.append(tokens.shape[1]) or prefill(tokens, cache)
+        DRAFT_MODEL, "forward_rows", lambda rows, cache: fed.append(len(rows[0])) or forward(rows, cache)
     )
 
     def propose(tokens: list[int]) -> list[int]:

@@ -19,6 +19,8 @@ SECTIONS = [
     "speedup",
     "acceptance",
     "positions",
+    "batches",
+    "quantization",
     "tasks",
     "prediction",
     "split",

@@ -10,6 +10,7 @@ import pytest
 from runner.scripted_backend import Script
 from tiny_runs import TinyRun
 
+from harness.backends import native
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.errors import OutOfMemoryError, StorageError, UnsupportedError
 from harness.records import CellRecord
@@ -94,6 +95,30 @@ def test_a_batch_counts_its_time_once(tiny: TinyRun, script: Script) -> None:
     assert len(trials) == 4
     assert record.decode_wall_s == pytest.approx(trials["trial_s"].sum())
     assert {size for _, size, *_ in script.decoded} == {2}
+
+
+def test_a_real_batch_measures_every_prompt_as_alone(tiny: TinyRun) -> None:
+    measure(tiny.config())
+    alone = rows(tiny).query("phase == 'measure'").set_index(["variant_id", "prompt_id"])["output_tokens"]
+    record = measure(tiny.config(batch_size=3))
+    assert record.status == "ok"
+    found = rows(tiny).query(f"phase == 'measure' and cell_id == {record.cell_id!r}")
+    assert found.groupby(["variant_id", "block"]).size().tolist() == [3, 1, 3, 1]
+    for key, tokens in found.set_index(["variant_id", "prompt_id"])["output_tokens"].items():
+        assert list(tokens) == list(alone[key])
+
+
+def test_a_batch_that_does_not_fit_is_a_row_and_ends_nothing(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "free_memory_bytes", lambda device: 1000)
+    record = measure(tiny.config(batch_size=2))
+    assert record.status == "failed"
+    assert {failure.stage for failure in record.failures} == {"prepare"}
+    for row in record.variants:
+        assert row["status"] == "failed"
+        assert "keys and values of 2 sequences" in row["error"]
+        assert "smaller batch_size" in row["error"]
 
 
 def test_facts_are_read_back_from_the_engine(tiny: TinyRun, script: Script) -> None:

@@ -121,6 +121,14 @@ def test_batches_above_the_backends_limit_are_refused(tiny: TinyRun, script: Scr
         plan_cell(tiny.config(batch_size=3, backend__name="scripted"))
 
 
+def test_a_batch_needs_as_many_prompts(tiny: TinyRun) -> None:
+    assert plan_cell(tiny.config(batch_size=4)).decoding.batch_size == 4
+    with pytest.raises(
+        WorkloadError, match=r"batch_size: 5 .* but 4 prompts are measured\. Lower batch_size"
+    ):
+        plan_cell(tiny.config(batch_size=5))
+
+
 def test_two_variants_of_one_name_are_refused(tiny: TinyRun) -> None:
     with pytest.raises(ConfigError, match="must not repeat a variant"):
         plan_cell(tiny.config(compare=[MethodConfig("draft_model", k=2)]))

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.engine.compiled.layout import Matrix
+from harness.engine.quantize import INT4_GROUP, quantize_int4, quantize_int8
 
 KINDS = {"none": 0, "int8": 1, "int4": 2}
 LANES = 16
-GROUP = 32
+GROUP = INT4_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ def pack(weight: Tensor, bias: Tensor | None = None, *, scheme: str = "none") ->
     if scheme == "none":
         weights = _blocks(padded.to(torch.bfloat16), 2)
     elif scheme == "int8":
-        scales = padded.float().abs().amax(1).clamp(min=1e-12) / 127
-        weights = _blocks(((padded.float() / scales[:, None]).round() + 128).to(torch.uint8), 4)
+        quantised = quantize_int8(padded)
+        weights, scales = _blocks((quantised.codes.int() + 128).to(torch.uint8), 4), quantised.scales
     else:
         weights, scales = _four_bits(padded.float())
     bias = None if bias is None else functional.pad(bias.float(), (0, padding))
@@ -100,11 +101,9 @@ def _rows(blocks: Tensor) -> Tensor:
 
 
 def _four_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
-    groups = weight.view(len(weight), -1, GROUP)
-    low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    scale, offset = ((high - low) / 15).half().float(), low.half().float()
-    values = ((groups - offset) / scale.where(scale > 0, 1.0)).round().clamp(0, 15).to(torch.uint8)
-    steps = _blocks(values.flatten(1), 4)
+    quantised = quantize_int4(weight, dtype=torch.float16)
+    steps = _blocks(quantised.codes, 4)
     packed = (steps[:, 0::2] | (steps[:, 1::2] << 4)).contiguous()
-    factors = torch.cat((scale, offset), -1).half().view(-1, LANES, groups.shape[1], 2)
-    return packed, factors.permute(0, 2, 3, 1).contiguous()
+    # the kernels count from code 0
+    factors = torch.stack((quantised.scales, quantised.offsets - 8 * quantised.scales), -1).half()
+    return packed, factors.view(-1, LANES, *factors.shape[1:]).permute(0, 2, 3, 1).contiguous()

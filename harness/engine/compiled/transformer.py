@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -123,18 +124,24 @@ class CompiledTransformer(Transformer):
 
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """See `Transformer.forward`; hidden states are float32."""
-        batch, new = tokens.shape
+        return self._new(tokens.reshape(-1).contiguous(), [tokens.shape[1]] * len(tokens), cache).view(
+            *tokens.shape, -1
+        )
+
+    def forward_rows(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+        """See `Transformer.forward_rows`; nothing is padded."""
+        tokens = torch.tensor([token for row in rows for token in row])
+        return self._new(tokens, [len(row) for row in rows], cache)
+
+    def _new(self, tokens: Tensor, counts: Sequence[int], cache: KVCache) -> Tensor:
+        """Run each sequence's new tokens, one sequence's after the other's, behind its committed length."""
         lengths = np.array(cache.lengths, dtype=np.int32)
+        committed = np.repeat(lengths, counts)
+        places = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
         # padding past the capacity goes to the row behind it
-        slots = np.minimum(lengths[:, None] + np.arange(new, dtype=np.int32), cache.capacity).ravel()
-        return self._run(
-            tokens.reshape(-1).contiguous(),
-            cache,
-            sequence=np.repeat(np.arange(batch, dtype=np.int32), new),
-            position=slots,
-            slot=slots,
-            committed=np.repeat(lengths, new),
-        ).view(batch, new, -1)
+        slots = np.minimum(committed + places, cache.capacity)
+        sequence = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return self._run(tokens, cache, sequence=sequence, position=slots, slot=slots, committed=committed)
 
     def _run(
         self,
