@@ -24,6 +24,7 @@ SECTIONS = [
     "split",
     "cold-start",
     "latency",
+    "engines",
     "results",
     "lossless",
     "failures",
