@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version as package_version
 from time import perf_counter
 from typing import Any, ClassVar
@@ -16,6 +12,13 @@ import torch
 from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.placement import (
+    available_cores,
+    device_peak_bytes,
+    memory_errors,
+    pick_device,
+    pick_dtype,
+)
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
@@ -24,7 +27,7 @@ from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
 from harness.engine.sampling import SamplingParams
 from harness.engine.weights import load_head, load_transformer
-from harness.errors import OutOfMemoryError, UnsupportedError
+from harness.errors import UnsupportedError
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Variant
 
@@ -37,6 +40,7 @@ class NativeBackend:
     name: ClassVar[str] = "native"
     max_batch_size: ClassVar[int | None] = 1
     is_simulated: ClassVar[bool] = False
+    switches_variants: ClassVar[bool] = True
 
     @classmethod
     def version(cls) -> str:
@@ -55,11 +59,11 @@ class NativeSession:
     def __init__(self, settings: EngineSettings) -> None:
         """Set the threads, pick the device and load the target."""
         self._settings = settings
-        self._device = _device(settings.device)
-        self._dtype = _dtype(settings.dtype, self._device)
+        self._device = pick_device(settings.device)
+        self._dtype = pick_dtype(settings.dtype, self._device)
         torch.set_num_threads(settings.num_threads or available_cores())
         start = perf_counter()
-        with _memory_errors("the target"):
+        with memory_errors("the target"):
             self._target = self._load(settings.target)
         self.cold_start: list[ColdStart] = [ColdStart("load_target", perf_counter() - start)]
         self._draft_models: dict[str, Transformer] = {}
@@ -89,7 +93,7 @@ class NativeSession:
             self._decoders.clear()
             self._context = settings.context_tokens
         parts: list[ColdStart] = []
-        with _memory_errors(f"the variant {variant.variant_id}"):
+        with memory_errors(f"the variant {variant.variant_id}"):
             if drafter is not None and drafter.revision not in self._draft_models:
                 start = perf_counter()
                 self._draft_models[drafter.revision] = self._load(drafter)
@@ -119,11 +123,7 @@ class NativeSession:
 
     def peak_memory_bytes(self) -> int | None:
         """Device memory on CUDA, else the process's highest resident memory."""
-        if self._device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self._device))
-        # kilobytes on Linux, bytes on macOS
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return device_peak_bytes(self._device)
 
     def close(self) -> None:
         """Drop models and caches."""
@@ -169,40 +169,3 @@ class NativeSession:
             "drafter_layers": model.architecture.num_layers,
         }
         return proposer, applied
-
-
-def available_cores() -> int:
-    """Cores this process may run on, which a container or `taskset` may have narrowed."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError(
-            "backend.device=cuda was asked for, but PyTorch sees no CUDA device. Use cpu or auto."
-        )
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, name)
-    if dtype == torch.float16 and device.type == "cpu":
-        raise UnsupportedError("backend.dtype=float16 is for GPUs; on a CPU use bfloat16 or float32.")
-    return dtype
-
-
-@contextmanager
-def _memory_errors(what: str) -> Any:
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # PyTorch's CPU allocator raises a plain RuntimeError
-        if type(error) is RuntimeError and "can't allocate memory" not in str(error):
-            raise
-        raise OutOfMemoryError(
-            f"{what} doesn't fit the free memory ({error}). Use a smaller model or a shorter context."
-        ) from error

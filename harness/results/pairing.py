@@ -34,16 +34,33 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
     """Add what ratios need to the counting observations of one cell.
 
     Returns:
-        The frame with `unit` (which rows are resampled together), `num_decoded_tokens`, and `trial_share_s`:
-        the trial's wall time split evenly over its sequences, so that sums count it once.
+        The frame with `unit` (which rows are resampled together), `num_first_tokens`, `num_decoded_tokens`,
+        and `trial_share_s`: the trial's wall time split over its sequences, so that sums count it once.
     """
     trial = ["variant_id", "repeat", "block", "order", "started_s"]
     sizes = cell.groupby(trial, dropna=False)["prompt_id"].transform("size")
+    num_first = first_tokens(cell)
     return cell.assign(
         unit=_units(cell),
-        num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"]),
+        num_first_tokens=num_first,
+        num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"], num_first),
         trial_share_s=cell["trial_s"] / sizes,
     )
+
+
+def first_tokens(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
+    """[num_rows] tokens that came at once with the first: one, or the first step's where it read the prompt.
+
+    Steps that account for the whole output include the one with the prompt; else the prefill brought a token
+    before the first step.
+    """
+    first = np.ones(len(rows), dtype=np.int64)
+    for place, (emitted, total) in enumerate(
+        zip(rows["step_emitted"], rows["num_output_tokens"], strict=True)
+    ):
+        if emitted is not None and len(emitted) and np.sum(emitted) == total:
+            first[place] = emitted[0]
+    return first
 
 
 def pair(variant: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:

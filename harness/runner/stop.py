@@ -42,8 +42,7 @@ class StopRule:
             self._elapsed_s += measured[0].trial_s
         for row in measured:
             if row.num_output_tokens and row.decode_s is not None:
-                key = (row.prompt_id, row.repeat)
-                self._decoded[row.variant_id][key] = (row.num_output_tokens - 1, row.decode_s)
+                self._count(row.variant_id, row.prompt_id, row.repeat, row.num_output_tokens, row.decode_s)
 
     def replay(self, stored: pd.DataFrame) -> None:
         """Count the trials an earlier run stored.
@@ -52,11 +51,11 @@ class StopRule:
             stored: observations as `harness.results` reads them.
         """
         measured = stored[(stored["phase"] == Phase.MEASURE.value) & (stored["status"] == Status.OK.value)]
-        trials = measured.drop_duplicates(["variant_id", "block"])
+        trials = measured.drop_duplicates(["variant_id", "block", "order"])
         self._elapsed_s += float(trials["trial_s"].sum())
         columns = (measured[name].tolist() for name in _REPLAYED)
-        for variant_id, prompt_id, repeat, num_output_tokens, decode_s in zip(*columns, strict=True):
-            self._decoded[variant_id][(prompt_id, repeat)] = (num_output_tokens - 1, decode_s)
+        for row in zip(*columns, strict=True):
+            self._count(*row)
 
     def reason(self, next_block: int) -> str | None:
         """Why to stop before block `next_block`, or None to go on."""
@@ -78,6 +77,11 @@ class StopRule:
             row = (*variant[key], *baseline[key])
             sums[key[0]] = [total + value for total, value in zip(sums[key[0]], row, strict=True)]
         return speedup_interval(*map(list, zip(*sums.values(), strict=True))) if sums else None
+
+    def _count(self, variant_id: str, prompt_id: str, repeat: int, num_tokens: int, decode_s: float) -> None:
+        # a baseline measured before and after the variants counts with the mean speed of the two
+        tokens, seconds = self._decoded[variant_id].get((prompt_id, repeat), (0, 0.0))
+        self._decoded[variant_id][(prompt_id, repeat)] = (tokens + num_tokens - 1, seconds + decode_s)
 
     def _is_precise(self) -> bool:
         widths = [self._half_width(name) for name in self._decoded if name != self._baseline_id]
