@@ -13,7 +13,8 @@ from harness.paths import conf_dir, workloads_dir
 OPTIONS = sorted(
     f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if file.parent.name != "sweep"
 )
-SWEEPS = {"k_temperature": 3, "method": 2, "simulated": 12, "smoke": 2, "workload": 8}
+SWEEPS = {"engines": 3, "k_temperature": 3, "method": 2, "simulated": 12, "smoke": 2}
+SWEEPS |= {"vllm_k_temperature": 3, "workload": 8}
 
 
 @pytest.fixture(autouse=True)
