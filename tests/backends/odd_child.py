@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 
+from harness.backends.vllm.process import end_group, end_with_parent
+
 
 def main() -> None:
     print("the engine says hello", flush=True)
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rw") as stream:
+        end_with_parent(channel)
         for line in stream:
             request = json.loads(line)
             if request["do"] == "die":
@@ -33,7 +36,8 @@ def main() -> None:
             stream.write(json.dumps(answer) + "\n")
             stream.flush()
             if request["do"] == "close":
-                return
+                break
+    end_group()
 
 
 if __name__ == "__main__":

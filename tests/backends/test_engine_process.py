@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from harness.backends.vllm.process import EngineProcess
 from harness.errors import EngineError
 
-PROMPT = 20.0
+PROMPT = 60.0
 
 
 @pytest.fixture
@@ -65,6 +68,23 @@ def test_a_hung_child_and_what_it_started_are_ended(child: EngineProcess) -> Non
         child.ask({"do": "hang"}, timeout_s=0.2, doing="decoding")
     assert is_gone(child.pid)
     assert is_gone(worker)
+
+
+def test_a_killed_harness_leaves_no_process() -> None:
+    code = (
+        "import json, time; from harness.backends.vllm.process import EngineProcess; "
+        f"child = EngineProcess('odd_child', environment={{'PYTHONPATH': {str(Path(__file__).parent)!r}}}); "
+        "answer = child.ask({'do': 'spawn'}, timeout_s=60, doing='starting'); "
+        "print(json.dumps(answer), flush=True); time.sleep(600)"
+    )
+    harness = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert harness.stdout is not None
+    answer = json.loads(harness.stdout.readline())
+    harness.kill()
+    harness.wait()
+    harness.stdout.close()
+    assert is_gone(answer["pid"])
+    assert is_gone(answer["worker"])
 
 
 @pytest.mark.parametrize("how", ["close", "forgotten"])

@@ -12,7 +12,9 @@ from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequ
 from harness.backends.native import NativeBackend
 from harness.backends.transformers.backend import TransformersBackend, TransformersSession
 from harness.errors import UnsupportedError
+from harness.models.checkpoint import ResolvedModel
 from harness.models.sources import resolve_model
+from harness.models.tokenizer import load_tokenizer
 from harness.records import Decoded, FinishReason, Variant
 
 PROMPT = (5, 60, 61, 62, 5, 60, 61)
@@ -102,6 +104,31 @@ def test_acceptance_is_the_native_engines_step_by_step(
     assert continued.steps is not None
     for name in ("proposed", "accepted", "emitted"):
         assert getattr(continued.steps, name) == getattr(theirs.steps, name)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_default_pair_is_accepted_as_on_the_native_engine(default_target: ResolvedModel) -> None:
+    drafter = resolve_model("asset:smollm2-135m-draft", base_ref=default_target.ref)
+    variant = Variant("draft_model", 3, drafter.ref, (("draft_sampling", "sampled"), ("draft_vocab", False)))
+    prompt = load_tokenizer(default_target.path).encode_user_text("List three colours.")
+    settings = replace(GREEDY, context_tokens=len(prompt) + 20)
+    found = []
+    for backend in (TransformersBackend, NativeBackend):
+        opened = backend.open(engine(default_target.path))
+        opened.prepare(variant, drafter, settings)
+        found += opened.decode(variant, [SequenceRequest(prompt, 16, 1)], settings)
+        if backend is TransformersBackend:
+            request = SequenceRequest([*prompt, found[0].tokens[0]], 15, 1)
+            found += opened.decode(variant, [request], settings)
+        opened.close()
+    ours, continued, theirs = found
+    assert ours.tokens == [ours.tokens[0], *continued.tokens] == theirs.tokens
+    assert continued.steps is not None
+    assert theirs.steps is not None
+    assert sum(theirs.steps.accepted) > 0
+    assert continued.steps.proposed == theirs.steps.proposed
+    assert continued.steps.accepted == theirs.steps.accepted
 
 
 def blurred(source: Path, folder: Path, noise: float) -> Path:

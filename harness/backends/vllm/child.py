@@ -6,11 +6,9 @@ each it gets. What vLLM prints goes to the process's output, which the parent ke
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -18,7 +16,8 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_DIE_WITH_PARENT = 1
+from harness.backends.vllm.process import end_group, end_with_parent
+
 _COUNTERS = {
     "drafts": "vllm:spec_decode_num_drafts",
     "proposed": "vllm:spec_decode_num_draft_tokens",
@@ -186,15 +185,12 @@ def _answers(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Serve the parent until it closes the socket or goes away."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with socket.socket(fileno=int(sys.argv[1])) as channel, channel.makefile("rw") as stream:
+        end_with_parent(channel)
         for answer in _answers(iter(stream)):
             stream.write(json.dumps(answer) + "\n")
             stream.flush()
-    # threads and atexit hooks of an engine that is no longer needed must not hold the process
-    sys.stdout.flush()
-    os._exit(0)
+    end_group()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Mapping
@@ -143,6 +144,24 @@ class EngineProcess:
             self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return line
+
+
+def end_with_parent(channel: socket.socket) -> None:
+    """In a child: once the parent is gone, however it ended, end this process and all that it started."""
+    own = os.dup(channel.fileno())  # stays open while the process closes the channel on its way out
+
+    def watch() -> None:
+        poller = select.poll()
+        poller.register(own, 0)  # a hang-up is reported unasked
+        poller.poll()
+        end_group()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_group() -> None:
+    """In a child: end this process and all that it started, without waiting for threads or exit hooks."""
+    os.killpg(0, signal.SIGKILL)
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
