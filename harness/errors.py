@@ -52,6 +52,10 @@ class PairMismatchError(HarnessError):
     exit_code = 2
 
 
+class EngineError(HarnessError):
+    """An engine's process ended, hangs or failed; the message ends with its last log lines."""
+
+
 class OutOfMemoryError(HarnessError):
     """A model or a cache doesn't fit the free memory."""
 

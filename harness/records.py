@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the stored result layout; readers refuse any other."""
 
 BASELINE_METHOD = "autoregressive"
@@ -61,7 +61,9 @@ class Variant:
     @property
     def variant_id(self) -> str:
         """A short name, unique inside a cell: the method, and k where tokens are drafted."""
-        return self.method if self.is_baseline else f"{self.method}-k{self.k}"
+        if self.is_baseline:
+            return self.method
+        return f"{self.method}-k{self.k}{'-by-batch' if self.option('k_by_batch') else ''}"
 
     def option(self, name: str, default: Any = None) -> Any:
         """One of `options`, or a default."""
@@ -78,6 +80,7 @@ class Steps:
         emitted: tokens that reached the output: `accepted + 1`, less where EOS or the limit cut the step.
         draft_s: seconds drafting took.
         verify_s: seconds the target's forward and the acceptance took.
+        step_s: seconds of the whole step, where the engine can't tell drafting from verifying; else empty.
     """
 
     proposed: list[int] = field(default_factory=list)
@@ -85,6 +88,7 @@ class Steps:
     emitted: list[int] = field(default_factory=list)
     draft_s: list[float] = field(default_factory=list)
     verify_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
 
     def add(self, *, proposed: int, accepted: int, emitted: int, draft_s: float, verify_s: float) -> None:
         """Append one step."""
@@ -93,6 +97,13 @@ class Steps:
         self.emitted.append(emitted)
         self.draft_s.append(draft_s)
         self.verify_s.append(verify_s)
+
+    def add_untimed(self, *, proposed: int, accepted: int, emitted: int, step_s: float) -> None:
+        """Append one step whose drafting and verifying can't be timed apart."""
+        self.proposed.append(proposed)
+        self.accepted.append(accepted)
+        self.emitted.append(emitted)
+        self.step_s.append(step_s)
 
 
 @dataclass(slots=True)
@@ -170,6 +181,7 @@ class Observation:
     step_emitted: list[int] | None = None
     step_draft_s: list[float] | None = None
     step_verify_s: list[float] | None = None
+    step_s: list[float] | None = None
     steps_missing_reason: str | None = None
     peak_memory_bytes: int | None = None
     output_tokens: list[int] | None = None

@@ -17,6 +17,8 @@ BACKEND_GROUP = "specdec_harness.backends"
 _BACKENDS = {
     "native": "harness.backends.native:NativeBackend",
     "simulator": "harness.backends.simulator.backend:SimulatorBackend",
+    "transformers": "harness.backends.transformers.backend:TransformersBackend",
+    "vllm": "harness.backends.vllm.backend:VllmBackend",
 }
 
 
@@ -28,6 +30,7 @@ class Method:
         name: as configured.
         drafts: whether it proposes tokens, so that `k` has a meaning.
         needs_drafter: whether it takes a draft model.
+        drafter_is_head: whether that is a part for the target, without tokens of its own.
         backends: shipped backends that run it.
     """
 
@@ -35,14 +38,22 @@ class Method:
     drafts: bool
     needs_drafter: bool
     backends: tuple[str, ...]
+    drafter_is_head: bool = False
 
+
+_EVERY_BACKEND = ("native", "simulator", "transformers", "vllm")
 
 METHODS = {
     method.name: method
     for method in (
-        Method("autoregressive", drafts=False, needs_drafter=False, backends=("native", "simulator")),
-        Method("draft_model", drafts=True, needs_drafter=True, backends=("native", "simulator")),
-        Method("ngram", drafts=True, needs_drafter=False, backends=("native", "simulator")),
+        Method("autoregressive", drafts=False, needs_drafter=False, backends=_EVERY_BACKEND),
+        Method("draft_model", drafts=True, needs_drafter=True, backends=_EVERY_BACKEND),
+        Method("ngram", drafts=True, needs_drafter=False, backends=_EVERY_BACKEND),
+        Method("suffix", drafts=True, needs_drafter=False, backends=("vllm",)),
+        Method("mtp", drafts=True, needs_drafter=False, backends=("vllm",)),
+        Method("eagle", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
+        Method("eagle3", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
+        Method("medusa", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
     )
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from harness.config.schema import SimulatorConfig
+from harness.config.schema import SimulatorConfig, VllmConfig
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Variant
 
@@ -23,6 +23,7 @@ class EngineSettings:
         target_quantization: weight format of the target.
         drafter_quantization: weight format of drafters.
         simulator: what the simulator simulates; None for every other backend.
+        vllm: how vLLM's engines are started; None for every other backend.
     """
 
     target: ResolvedModel
@@ -32,6 +33,7 @@ class EngineSettings:
     target_quantization: str
     drafter_quantization: str
     simulator: SimulatorConfig | None = None
+    vllm: VllmConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,9 @@ class Backend(Protocol):
     """Largest batch it decodes together; None sets no limit."""
     is_simulated: ClassVar[bool]
     """Whether it only simulates: no model is looked up, and trials, being cheap, are stored cell by cell."""
+    switches_variants: ClassVar[bool]
+    """Whether prepared variants can take turns call by call. Where each needs an engine of its own, they are
+    measured one after another, between two runs of the baseline."""
 
     @classmethod
     def version(cls) -> str:

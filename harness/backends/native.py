@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version as package_version
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +14,12 @@ from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.memory import ProcessMemory
+from harness.backends.placement import (
+    available_cores,
+    memory_errors,
+    pick_device,
+    pick_dtype,
+)
 from harness.backends.quality import UNQUANTIZED, quality_facts
 from harness.engine.cache import KVCache
 from harness.engine.drafters.base import Drafter
@@ -28,7 +32,7 @@ from harness.engine.quantized_linear import check_scheme
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import Request
 from harness.engine.weights import load_head, load_transformer
-from harness.errors import OutOfMemoryError, UnsupportedError
+from harness.errors import UnsupportedError
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Variant
 
@@ -41,6 +45,7 @@ class NativeBackend:
     name: ClassVar[str] = "native"
     max_batch_size: ClassVar[int | None] = None
     is_simulated: ClassVar[bool] = False
+    switches_variants: ClassVar[bool] = True
 
     @classmethod
     def version(cls) -> str:
@@ -64,13 +69,13 @@ class NativeSession:
     def __init__(self, settings: EngineSettings) -> None:
         """Set the threads, pick the device and load the target."""
         self._settings = settings
-        self._device = _device(settings.device)
-        self._dtype = _dtype(settings.dtype, self._device)
+        self._device = pick_device(settings.device)
+        self._dtype = pick_dtype(settings.dtype, self._device)
         check_scheme(settings.target_quantization, self._device)
         check_scheme(settings.drafter_quantization, self._device)
         torch.set_num_threads(settings.num_threads or available_cores())
         start = perf_counter()
-        with _memory_errors("the target"):
+        with memory_errors("the target"):
             self._target = self._load(settings.target, settings.target_quantization)
         self.cold_start: list[ColdStart] = [ColdStart("load_target", perf_counter() - start)]
         self._quality = self._measured_quality()
@@ -109,7 +114,7 @@ class NativeSession:
             self._caches.clear()
             self._shape = shape
         parts: list[ColdStart] = []
-        with _memory_errors(f"the variant {variant.variant_id}"):
+        with memory_errors(f"the variant {variant.variant_id}"):
             if drafter is not None and drafter.revision not in self._draft_models:
                 start = perf_counter()
                 self._draft_models[drafter.revision] = self._load(
@@ -126,7 +131,7 @@ class NativeSession:
         self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
     ) -> Sequence[Decoded]:
         """Decode the requests together."""
-        with _memory_errors(f"a batch of {len(requests)} in the variant {variant.variant_id}"):
+        with memory_errors(f"a batch of {len(requests)} in the variant {variant.variant_id}"):
             return self._decoders[variant.variant_id].decode_batch(
                 [Request(r.prompt, r.max_new_tokens, r.seed) for r in requests],
                 sampling=SamplingParams(settings.temperature, settings.top_k, settings.top_p),
@@ -162,7 +167,7 @@ class NativeSession:
         if scheme == UNQUANTIZED:
             return {}
         start = perf_counter()
-        with _memory_errors("the unquantised target beside the quantised one"):
+        with memory_errors("the unquantised target beside the quantised one"):
             facts = quality_facts(model, self._target, scheme, lambda: self._load(model, UNQUANTIZED))
         self.cold_start.append(ColdStart("measure_quality", perf_counter() - start))
         return facts
@@ -219,46 +224,8 @@ class NativeSession:
         return proposer, applied
 
 
-def available_cores() -> int:
-    """Cores this process may run on, which a container or `taskset` may have narrowed."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def free_memory_bytes(device: torch.device) -> int:
     """Memory that is free now: of the device, or on a CPU of the machine."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return int(psutil.virtual_memory().available)
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnsupportedError(
-            "backend.device=cuda was asked for, but PyTorch sees no CUDA device. Use cpu or auto."
-        )
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, name)
-    if dtype == torch.float16 and device.type == "cpu":
-        raise UnsupportedError("backend.dtype=float16 is for GPUs; on a CPU use bfloat16 or float32.")
-    return dtype
-
-
-@contextmanager
-def _memory_errors(what: str) -> Any:
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # PyTorch's CPU allocator raises a plain RuntimeError
-        if type(error) is RuntimeError and "can't allocate memory" not in str(error):
-            raise
-        raise OutOfMemoryError(
-            f"{what} doesn't fit the free memory ({error}). Use a smaller model, a smaller batch_size or a "
-            "shorter context."
-        ) from error

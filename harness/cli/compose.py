@@ -18,7 +18,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.schema import FailureConfig, HarnessConfig, MethodConfig, SimulatorConfig, TaskConfig
+from harness.config.schema import (
+    FailureConfig,
+    HarnessConfig,
+    MethodConfig,
+    SimulatorConfig,
+    TaskConfig,
+    VllmConfig,
+)
 from harness.config.store import to_config
 from harness.errors import ConfigError
 from harness.paths import conf_dir
@@ -114,11 +121,12 @@ def _missing_group(error: MissingConfigException) -> ConfigError:
 
 
 def _below_null(overrides: Sequence[str]) -> ConfigError | None:
-    """What OmegaConf only asserts: a key below `simulator`, which is null for every other backend."""
+    """What OmegaConf only asserts: a key below a node that is null for every other backend."""
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if key.startswith("simulator."):
-            return ConfigError(key, "is for the simulator alone", value, "Add backend=simulator.")
+        node = key.partition(".")[0]
+        if node in ("simulator", "vllm") and key != node:
+            return ConfigError(key, f"is for backend={node} alone", value, f"Add backend={node}.")
     return None
 
 
@@ -141,7 +149,7 @@ def _bad_override(error: Exception, overrides: Sequence[str]) -> ConfigError:
 
 
 def _known_keys() -> list[str]:
-    whole = HarnessConfig(simulator=SimulatorConfig())
+    whole = HarnessConfig(simulator=SimulatorConfig(), vllm=VllmConfig())
     tree: Any = OmegaConf.to_container(OmegaConf.structured(whole))
     items = {"compare": MethodConfig, "simulator.tasks": TaskConfig, "simulator.failures": FailureConfig}
     below = [f"{key}[].{item.name}" for key, node in items.items() for item in fields(node)]

@@ -11,7 +11,7 @@ class BackendConfig:
     """The engine that decodes.
 
     Attributes:
-        name: `native`, `simulator`, or one added by an entry point.
+        name: `native`, `transformers`, `vllm`, `simulator`, or one added by an entry point.
         device: `cpu`, `cuda`, or `auto` for cuda where there is one.
         dtype: `bfloat16`, `float16` or `float32`.
         num_threads: CPU threads of the engine; null takes the cores this process may use.
@@ -21,6 +21,43 @@ class BackendConfig:
     device: str = "auto"
     dtype: str = "bfloat16"
     num_threads: int | None = None
+
+
+@dataclass
+class VllmConfig:
+    """How vLLM's engines are started; what isn't here can be passed through `engine_args`.
+
+    Attributes:
+        enforce_eager: run without compiling; null compiles on GPUs and not on CPUs, where compiling takes a
+            minute and more for each engine.
+        enable_prefix_caching: reuse the cache of equal prompt beginnings; repeats of a prompt then get it.
+        tensor_parallel_size: GPUs that share each layer, of the target and of a draft model.
+        pipeline_parallel_size: GPUs that share the layers among them.
+        distributed_executor_backend: `mp`, `ray` or `uni`; null leaves it to vLLM.
+        gpu_memory_utilization: share of a GPU's memory to take; null leaves it to vLLM.
+        kv_cache_gib: size of the key-value cache on a CPU.
+        separate_core: run the engine's core in a process of its own, as vLLM's server does, instead of in the
+            process that submits the requests.
+        rejection_sample_method: `standard`, `block`, or `synthetic`, which isn't lossless.
+        rejection_args: what the latter needs besides, such as `synthetic_acceptance_length`.
+        engine_args: further arguments of vLLM's `LLM`; those that the harness decides are refused.
+        start_timeout_s: an engine that takes longer to start counts as hung.
+        decode_timeout_s: so does a batch that takes longer to decode.
+    """
+
+    enforce_eager: bool | None = None
+    enable_prefix_caching: bool = False
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    distributed_executor_backend: str | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_gib: int = 1
+    separate_core: bool = False
+    rejection_sample_method: str = "standard"
+    rejection_args: dict[str, Any] = field(default_factory=dict)
+    engine_args: dict[str, Any] = field(default_factory=dict)
+    start_timeout_s: float = 900.0
+    decode_timeout_s: float = 600.0
 
 
 @dataclass
@@ -43,7 +80,8 @@ class MethodConfig:
     """A way to draft, at one or several numbers of drafted tokens.
 
     Attributes:
-        name: `autoregressive`, `draft_model` or `ngram`.
+        name: `autoregressive`, `draft_model` or `ngram`; on vLLM also `suffix`, `eagle`, `eagle3`, `medusa`
+            and `mtp`.
         k: drafted tokens per step: one number or a list; each becomes a variant of the cell.
         drafter: replaces the pair's draft model.
         draft_sampling: at temperature above 0, `sampled` draws drafts from the drafter's distribution,
@@ -51,6 +89,8 @@ class MethodConfig:
         draft_vocab: let the native engine draft from the drafter's reduced vocabulary where it has one.
         min_ngram: shortest match of `ngram`, in tokens.
         max_ngram: longest match of `ngram`, in tokens.
+        k_by_batch: vLLM's number of drafted tokens by load, `[[from, to, k], ...]` in running sequences; k is
+            then the largest one.
     """
 
     name: str = "draft_model"
@@ -60,6 +100,7 @@ class MethodConfig:
     draft_vocab: bool = True
     min_ngram: int = 1
     max_ngram: int = 3
+    k_by_batch: Any = None
 
 
 @dataclass
@@ -238,6 +279,7 @@ class HarnessConfig:
         method: how to draft.
         compare: further methods measured in the same cell against the same baseline.
         simulator: what `backend=simulator` simulates; null for every other backend.
+        vllm: how `backend=vllm` starts its engines; null for every other backend.
         results_dir: where results go, relative to the current directory.
         reports_dir: where reports go.
         resume: keep what an earlier run of the same configuration measured.
@@ -255,6 +297,7 @@ class HarnessConfig:
     quantization: QuantizationConfig = field(default_factory=QuantizationConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
     simulator: SimulatorConfig | None = None
+    vllm: VllmConfig | None = None
     results_dir: str = "results"
     reports_dir: str = "reports"
     resume: bool = True

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from harness.config.engines import check_k_by_batch, check_vllm, quantization_formats
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
@@ -13,7 +14,6 @@ from harness.registry import backend_names, find_method, suggest
 _DTYPES = ("bfloat16", "float16", "float32")
 _DEVICES = ("auto", "cpu", "cuda")
 _DRAFT_SAMPLING = ("sampled", "greedy")
-_QUANTIZATION = ("none", "int8", "int4", "fp8")
 _MAX_K = 64
 _MAX_SPREAD = 0.9  # at 1 every prompt would have an alpha of 0 or 1
 _NOT_NEGATIVE = (
@@ -44,11 +44,13 @@ def validate(config: HarnessConfig) -> None:
     _at_least("batch_size", config.batch_size, 1)
     _backend(config)
     _simulator(config)
+    check_vllm(config)
     _sampling(config)
     _workload(config)
     _measure(config)
-    _one_of("quantization.target", config.quantization.target, _QUANTIZATION)
-    _one_of("quantization.drafter", config.quantization.drafter, _QUANTIZATION)
+    formats = quantization_formats(config.backend.name)
+    _one_of("quantization.target", config.quantization.target, formats)
+    _one_of("quantization.drafter", config.quantization.drafter, formats)
     _method(config.method, "method", config)
     for index, method in enumerate(config.compare):
         _method(method, f"compare[{index}]", config)
@@ -178,6 +180,7 @@ def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
     _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
     _at_least(f"{field}.min_ngram", method.min_ngram, 1)
     _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)
+    check_k_by_batch(method, field, backend=config.backend.name)
 
 
 def _at_least(field: str, value: int, least: int) -> None:

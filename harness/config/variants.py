@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
 from harness.errors import ConfigError
@@ -29,7 +31,12 @@ def variants_of(config: HarnessConfig) -> list[Variant]:
 
 
 def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
+    drafter: str | None = None
+    options: tuple[tuple[str, Any], ...]
+    options = (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram))
     if find_method(method.name).needs_drafter:
+        drafter = method.drafter or config.pair.drafter
         options = (("draft_sampling", method.draft_sampling), ("draft_vocab", method.draft_vocab))
-        return Variant(method.name, k, method.drafter or config.pair.drafter, options)
-    return Variant(method.name, k, None, (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram)))
+    by_batch = () if method.k_by_batch is None else (("k_by_batch", method.k_by_batch),)
+    synthetic = config.vllm is not None and config.vllm.rejection_sample_method == "synthetic"
+    return Variant(method.name, k, drafter, (*options, *by_batch), lossless=not synthetic)

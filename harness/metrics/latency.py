@@ -1,8 +1,9 @@
 """Seconds a user waits, and tokens per second.
 
 The first output token belongs to the prefill (`ttft_s`), the others to decoding (`decode_s`), so a sequence
-of n tokens decodes n - 1. Under speculation tokens come in bursts: time per output token is a mean over the
-sequence, and the wait between two bursts is the step latency.
+of n tokens decodes n - 1; fewer where the engine's first step, prompt included, already emits several.
+Under speculation tokens come in bursts: time per output token is a mean over the sequence, and the wait
+between two bursts is the step latency.
 """
 
 from __future__ import annotations
@@ -34,22 +35,32 @@ def percentiles(values: npt.ArrayLike) -> Percentiles:
     return Percentiles(float(p50), float(p90), float(p99))
 
 
-def num_decoded_tokens(num_output_tokens: npt.ArrayLike) -> FloatArray:
-    """Tokens that decoding produced: all but the first, which the prefill did."""
-    return np.maximum(np.asarray(num_output_tokens, dtype=np.float64) - 1, 0)
+def num_decoded_tokens(num_output_tokens: npt.ArrayLike, num_first_tokens: npt.ArrayLike = 1) -> FloatArray:
+    """Tokens that came after the first ones, which the prefill brought.
+
+    Args:
+        num_output_tokens: [num_sequences] output tokens.
+        num_first_tokens: [num_sequences] tokens that came at once with the first; more than one where an
+            engine drafts before it has read the prompt.
+    """
+    decoded: FloatArray = np.asarray(num_output_tokens, dtype=np.float64) - np.asarray(num_first_tokens)
+    return np.maximum(decoded, 0)
 
 
-def time_per_output_token_s(num_output_tokens: npt.ArrayLike, decode_s: npt.ArrayLike) -> FloatArray:
-    """Decode seconds per token after the first (TPOT), per sequence.
+def time_per_output_token_s(
+    num_output_tokens: npt.ArrayLike, decode_s: npt.ArrayLike, num_first_tokens: npt.ArrayLike = 1
+) -> FloatArray:
+    """Decode seconds per token after the first ones (TPOT), per sequence.
 
     Args:
         num_output_tokens: [num_sequences] output tokens.
         decode_s: [num_sequences] seconds from the first output token to the last.
+        num_first_tokens: see `num_decoded_tokens`.
 
     Returns:
         [num_sequences]; NaN where fewer than two tokens came out.
     """
-    decoded = num_decoded_tokens(num_output_tokens)
+    decoded = num_decoded_tokens(num_output_tokens, num_first_tokens)
     seconds = np.asarray(decode_s, dtype=np.float64)
     out = np.full(decoded.shape, np.nan)
     np.divide(seconds, decoded, out=out, where=decoded > 0)

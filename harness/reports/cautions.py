@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.records import Status
-from harness.reports.display import count, number, percent
+from harness.reports.display import count, number, percent, ratio
 from harness.reports.labels import Row, variant_label
 from harness.reports.sweep import Sweep
-from harness.reports.words import joined
+from harness.reports.words import has_drifted, joined
+from harness.results.drift import LARGEST_DRIFT
 
 WIDEST_RELATIVE_HALF_WIDTH = 0.10
 LEAST_DECODE_SHARE = 0.95
@@ -25,6 +26,7 @@ def cautions(sweep: Sweep) -> list[str]:
         _few_prompts,
         _wide,
         _idle,
+        _drift,
         _outputs,
     )
     return [sentence for check in checks for sentence in check(sweep)]
@@ -115,6 +117,18 @@ def _idle(sweep: Sweep) -> list[str]:
     share = percent(LEAST_DECODE_SHARE)
     lead = f"Less than {share} of the measured phase was spent decoding in {_listed(low)}"
     return [f"{lead}: the harness's own work took the rest, outside the timed calls."]
+
+
+def _drift(sweep: Sweep) -> list[str]:
+    rows = [row for cell in sweep.cells if (row := sweep.baseline(str(cell["cell_id"]))) and has_drifted(row)]
+    if not rows:
+        return []
+    told = [f"{sweep.labels[row['cell_id']]} ({ratio(row['baseline_drift'])})" for row in rows]
+    limit = percent(LARGEST_DRIFT)
+    return [
+        f"The baseline after the variants ran at another speed than before them, by more than {limit}: "
+        f"{_listed(told)}. No verdict is given there: measure again on a quiet machine."
+    ]
 
 
 def _outputs(sweep: Sweep) -> list[str]:

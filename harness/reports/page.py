@@ -11,6 +11,7 @@ from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
+from harness.reports.engines import engines_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import lossless_section, results_section
 from harness.reports.provenance import environment_section, failures_section
@@ -32,6 +33,7 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     split_section,
     cold_start_section,
     latency_section,
+    engines_section,
     results_section,
     lossless_section,
     failures_section,

@@ -56,6 +56,11 @@ class Sweep:
         return _rows(self._results.greedy_agreement())
 
     @cached_property
+    def engines(self) -> Sequence[Row]:
+        """Work that several engines did, compared over them."""
+        return _rows(self._results.across_engines())
+
+    @cached_property
     def cold_start(self) -> Sequence[Row]:
         """Timed set-up parts."""
         return _rows(self._results.cold_start)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.privacy import clipped
-from harness.reports.blocks import Column, Section, Table, entry
+from harness.reports.blocks import Column, Entry, Section, Table, entry
 from harness.reports.cautions import LEAST_DECODE_SHARE, decode_share
 from harness.reports.display import MISSING, count, milliseconds, number, percent, seconds
 from harness.reports.labels import Row
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
+from harness.reports.words import has_drifted, interval_text
 
 _WAITS = {
     "ttft": ("TTFT", "time to first token, the drafter's prefill included"),
@@ -23,6 +24,7 @@ _PART_NAMES = {
     "import": "import of the backend",
     "load_target": "loading the target",
     "load_drafter": "loading the drafter",
+    "load_engine": "starting the engine",
     "compile": "compiling",
     "first_call": "first call",
     "warmup": "warmup trials",
@@ -98,6 +100,7 @@ def efficiency_section(sweep: Sweep) -> Section:
         Column("inside decode calls"),
         Column("share"),
         Column("repeats"),
+        Column("baseline drift", hint="speed of the baseline after the variants over the one before them"),
         Column("stopped by", numeric=False),
         Column("status", numeric=False),
     ]
@@ -111,12 +114,20 @@ def efficiency_section(sweep: Sweep) -> Section:
             entry(seconds(cell.get("decode_wall_s"))),
             entry(percent(share), tone),
             entry(count(sweep.num_repeats.get(str(cell["cell_id"])))),
+            _drift(sweep.baseline(str(cell["cell_id"]))),
             entry(str(cell.get("stop_reason") or MISSING).replace("_", " ")),
             entry(str(cell["status"]), "" if cell["status"] == "ok" else "costs"),
         ]
         body.append(texts)
     lead = "Wall time of the measured phase, and the part inside decode calls. The rest is the harness's own."
     return Section("efficiency", "Measuring efficiency", lead, [Table("By cell", columns, body)])
+
+
+def _drift(baseline: Row | None) -> Entry:
+    """A dash where the baseline took turns with the variants."""
+    if baseline is None or number(baseline.get("baseline_drift")) is None:
+        return entry(MISSING)
+    return entry(interval_text(baseline, "baseline_drift"), "costs" if has_drifted(baseline) else "")
 
 
 def _of_cell(rows: Sequence[Row], cell: Row) -> list[Row]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from harness.reports.display import k_is, number, percent, ratio, with_interval
 from harness.reports.labels import Row, method_label
 from harness.reports.series import Series
+from harness.results.drift import LARGEST_DRIFT
 
 
 class Verdict(StrEnum):
@@ -16,6 +17,7 @@ class Verdict(StrEnum):
     PAYS = "pays"
     COSTS = "costs"
     UNCLEAR = "unclear"
+    DRIFTED = "drifted"
     UNKNOWN = "unknown"
 
 
@@ -23,18 +25,30 @@ VERDICT_LABELS = {
     Verdict.PAYS: "faster",
     Verdict.COSTS: "slower",
     Verdict.UNCLEAR: "no clear difference",
+    Verdict.DRIFTED: "not judged: baseline drifted",
     Verdict.UNKNOWN: "not judged",
 }
 
 
 def verdict(row: Row | None, measure: str = "speedup") -> Verdict:
-    """Judge one variant by whether its interval lies above 1, below or across; unknown without one."""
+    """Judge one variant by whether its interval lies above 1, below or across.
+
+    Unknown without one; drifted where the baseline's own speed changed too much meanwhile.
+    """
     low, high = (number(row.get(f"{measure}_{end}")) if row else None for end in ("low", "high"))
     if low is None or high is None:
         return Verdict.UNKNOWN
+    if has_drifted(row):
+        return Verdict.DRIFTED
     if low > 1:
         return Verdict.PAYS
     return Verdict.COSTS if high < 1 else Verdict.UNCLEAR
+
+
+def has_drifted(row: Row | None) -> bool:
+    """Whether the baseline after the variants was another speed than the one before them."""
+    drift = number(row.get("baseline_drift")) if row else None
+    return drift is not None and abs(drift - 1) > LARGEST_DRIFT
 
 
 def interval_text(row: Row, measure: str = "speedup") -> str:
@@ -61,6 +75,9 @@ def advice(series: Series) -> str:
         subject = f"{k}" if only else f"the best, {k},"
         lead = f"No clear gain: {subject} decodes at {text}, and the interval spans 1."
         return f"{lead} Measure for longer, or leave speculation off."
+    if found is Verdict.DRIFTED:
+        lead = f"Not judged: {k} decodes at {text}, but the baseline itself changed while the variants ran"
+        return f"{lead}. Measure again on a quiet machine."
     return f"Not judged: {k} decodes at {text}, but without an interval it can't be told from noise."
 
 
@@ -74,7 +91,7 @@ def _fastest(series: Series) -> list[str]:
 
 def _end_to_end(best: Row) -> list[str]:
     found = verdict(best, "end_to_end_speedup")
-    if found in (Verdict.PAYS, Verdict.UNKNOWN):
+    if found in (Verdict.PAYS, Verdict.DRIFTED, Verdict.UNKNOWN):
         return []
     text = interval_text(best, "end_to_end_speedup")
     why = "is slower" if found is Verdict.COSTS else "shows no clear gain"
@@ -120,6 +137,7 @@ def _single(series: Series) -> str:
         Verdict.PAYS: ("Speculation pays", ""),
         Verdict.COSTS: ("Speculation costs time here", ""),
         Verdict.UNCLEAR: ("No clear gain from speculation", ", and the interval spans 1"),
+        Verdict.DRIFTED: ("Not judged", ", while the baseline itself drifted"),
         Verdict.UNKNOWN: ("Not judged", ", without an interval"),
     }[verdict(best)]
     return f"{lead}: {method} with {k} decodes at {text} of the baseline's speed{tail}."
@@ -136,6 +154,7 @@ def _rest(groups: dict[Verdict, list[Series]]) -> str:
     wording = {
         Verdict.COSTS: "slower than plain decoding",
         Verdict.UNCLEAR: "no clear difference",
+        Verdict.DRIFTED: "not judged because the baseline drifted",
         Verdict.UNKNOWN: "not judged for want of an interval",
     }
     told = [

@@ -156,6 +156,8 @@ def _explode_steps(observations: pd.DataFrame) -> pd.DataFrame:
     frame["step"] = np.arange(len(frame)) - starts
     for name in _STEP_LISTS:
         frame[name] = _concatenate(known[f"step_{name}"], lengths)
+    whole = _concatenate(known["step_s"], lengths)
+    frame["step_s"] = np.where(np.isnan(whole), frame["draft_s"] + frame["verify_s"], whole)
     return frame
 
 

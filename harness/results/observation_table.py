@@ -43,6 +43,7 @@ SCHEMA = pa.schema(
         pa.field("step_emitted", pa.list_(pa.int32())),
         pa.field("step_draft_s", pa.list_(pa.float64())),
         pa.field("step_verify_s", pa.list_(pa.float64())),
+        pa.field("step_s", pa.list_(pa.float64())),
         pa.field("steps_missing_reason", pa.string()),
         pa.field("peak_memory_bytes", pa.int64()),
         pa.field("output_tokens", pa.list_(pa.int32())),

@@ -40,21 +40,38 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
     """Add what ratios need to the counting observations of one cell.
 
     Returns:
-        The frame with `unit` (which rows are resampled together), `num_decoded_tokens`, and the trial's
-        seconds split evenly over its sequences: `decode_share_s` from its first output token to its last,
-        `total_share_s` from the call to its last output token, `trial_share_s` the whole call.
+        The frame with `unit` (which rows are resampled together), `num_first_tokens`, `num_decoded_tokens`,
+        and the trial's seconds split evenly over its sequences: `decode_share_s` from its first output token
+        to its last, `total_share_s` from the call to its last output token, `trial_share_s` the whole call.
     """
     trial = cell.groupby(["variant_id", "repeat", "block", "order", "started_s"], dropna=False)
     sizes = trial["prompt_id"].transform("size")
     ended_s = trial["total_s"].transform("max")
     decoding_s = ended_s - trial["ttft_s"].transform("min")
+    num_first = first_tokens(cell)
     return cell.assign(
         unit=_units(cell),
-        num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"]),
+        num_first_tokens=num_first,
+        num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"], num_first),
         decode_share_s=cell["decode_s"].where((sizes == 1) | cell["decode_s"].isna(), decoding_s / sizes),
         total_share_s=cell["total_s"].where((sizes == 1) | cell["total_s"].isna(), ended_s / sizes),
         trial_share_s=cell["trial_s"] / sizes,
     )
+
+
+def first_tokens(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
+    """[num_rows] tokens that came at once with the first: one, or the first step's where it read the prompt.
+
+    Steps that account for the whole output include the one with the prompt; else the prefill brought a token
+    before the first step.
+    """
+    first = np.ones(len(rows), dtype=np.int64)
+    for place, (emitted, total) in enumerate(
+        zip(rows["step_emitted"], rows["num_output_tokens"], strict=True)
+    ):
+        if emitted is not None and len(emitted) and np.sum(emitted) == total:
+            first[place] = emitted[0]
+    return first
 
 
 def pair(variant: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from harness.errors import ResultFormatError
 from harness.results.agreement import greedy_agreement
 from harness.results.breakdowns import best_k, by_task, per_position
 from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
+from harness.results.engines import across_engines
 from harness.results.frames import Frames
 from harness.results.summary import summarise
 
@@ -41,6 +42,10 @@ class Results(Frames):
     def greedy_agreement(self) -> pd.DataFrame:
         """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""
         return greedy_agreement(self)
+
+    def across_engines(self) -> pd.DataFrame:
+        """One row per variant of work that several engines did: its speed over the fastest baseline's."""
+        return across_engines(self)
 
 
 def load(path: str | Path, *, every_cell: bool = False) -> Results:

@@ -13,6 +13,7 @@ from harness.metrics.acceptance import Acceptance, summarise_steps, tokens_per_t
 from harness.metrics.bootstrap import Interval
 from harness.metrics.latency import percentiles, time_per_output_token_s
 from harness.metrics.theory import iid_acceptance, predicted_speedup, speedup_from_emitted
+from harness.results.drift import baseline_drift
 from harness.results.frames import Frames
 from harness.results.pairing import (
     DECODE,
@@ -53,6 +54,9 @@ OWN_COLUMNS = [
     "verify_share",
     "other_share",
     "peak_memory_bytes",
+    "baseline_drift",
+    "baseline_drift_low",
+    "baseline_drift_high",
     "notes",
 ]
 
@@ -124,6 +128,9 @@ def _row(variant: Mapping[Any, Any], sample: _Sample | None, baseline: _Sample |
         _put_speedups(row, variant, sample, baseline)
         _put_acceptance(row, variant, sample)
         _put_costs(row, variant, sample, baseline)
+    drift = None if baseline is None else baseline_drift(baseline.rows)
+    if drift is not None:
+        row.put("baseline_drift", drift)
     return row.values | {"notes": "; ".join(row.notes) or None}
 
 
@@ -148,8 +155,10 @@ def _put_latency(row: _Row, sample: _Sample) -> None:
     rows, steps = sample.rows, sample.steps
     waits = {
         "ttft": rows["ttft_s"],
-        "tpot": time_per_output_token_s(rows["num_output_tokens"], rows["decode_s"]),
-        "step": steps["draft_s"] + steps["verify_s"],
+        "tpot": time_per_output_token_s(
+            rows["num_output_tokens"], rows["decode_s"], rows["num_first_tokens"]
+        ),
+        "step": steps["step_s"],
         "total": rows["total_s"],
     }
     for name, seconds in waits.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -43,10 +43,17 @@ def measure_cell(
         StorageError: results can't be written.
         Interrupted: Ctrl-C; what was measured is stored.
     """
-    return _CellRun(plan, store, pool, progress).run()
+    if getattr(plan.backend, "switches_variants", True):
+        return CellRun(plan, store, pool, progress).run()
+    # below this module: it extends what is defined here
+    from harness.runner.sequential import SequentialRun
+
+    return SequentialRun(plan, store, pool, progress).run()
 
 
-class _CellRun:
+class CellRun:
+    """One cell whose variants take turns in every block."""
+
     def __init__(
         self, plan: CellPlan, store: ResultStore, pool: SessionPool, progress: SweepProgress
     ) -> None:
@@ -56,15 +63,16 @@ class _CellRun:
         self.stop = StopRule(
             plan.config.measure, baseline_id=self.baseline.variant_id, num_blocks=self.num_blocks
         )
-        self.done: set[tuple[str, int]] = set()
+        self.done: set[tuple[str, int, int]] = set()
         self.record = self._new_record()
         self.alive = list(plan.variants)
         self.expected_trials = plan.config.measure.min_repeats * self.num_blocks * len(plan.variants)
         self.trials_counted = 0
 
     def run(self) -> CellRecord:
+        """Measure what is missing; see `measure_cell`."""
         self._load_earlier()
-        if self.record.status == Status.OK and self.stop.reason(self._next_block()) is not None:
+        if self.record.status == Status.OK and self._is_complete():
             self._count(self.expected_trials)
             return self.record
         # a killed run can't say that it was killed: what is stored is partial until it is finished
@@ -84,6 +92,16 @@ class _CellRun:
         self.progress.drop(self.expected_trials - self.trials_counted)
         return self.record
 
+    def _is_complete(self) -> bool:
+        return self.stop.reason(self._next_block()) is not None
+
+    def _key(self, variant: Variant, block: Block) -> tuple[str, int, int]:
+        """What a finished trial is remembered by: variant, block, and the turn of its engine."""
+        return variant.variant_id, block.number, block.turn or 0
+
+    def _stored_turn(self, variant_id: str, order: int) -> int:
+        return 0
+
     def _measure(self, writer: CellWriter) -> None:
         session = self._open()
         self._prepare(session)
@@ -91,7 +109,7 @@ class _CellRun:
         # what is loaded by now stays: keep the collector from walking it between trials
         gc.freeze()
         try:
-            self._warm_up(session, writer)
+            self._warm_up(session, writer, self.alive)
             self._run_blocks(session, writer)
         finally:
             gc.unfreeze()
@@ -111,20 +129,21 @@ class _CellRun:
 
     def _prepare(self, session: Session) -> None:
         for variant in list(self.alive):
-            drafter = self.plan.drafters[variant.drafter] if variant.drafter else None
-            with_parts = self._guarded(
-                "prepare",
-                variant,
-                lambda v=variant, d=drafter: session.prepare(v, d, self.plan.decoding),  # type: ignore[misc]
-            )
-            if with_parts is not None:
-                applied, parts = with_parts
-                self._row(variant)["applied"] = dict(applied)
-                self._cold_start(parts)
+            self._prepare_one(session, variant)
 
-    def _warm_up(self, session: Session, writer: CellWriter) -> None:
+    def _prepare_one(self, session: Session, variant: Variant) -> None:
+        drafter = self.plan.drafters[variant.drafter] if variant.drafter else None
+        with_parts = self._guarded(
+            "prepare", variant, lambda: session.prepare(variant, drafter, self.plan.decoding)
+        )
+        if with_parts is not None:
+            applied, parts = with_parts
+            self._row(variant)["applied"] = dict(applied)
+            self._cold_start(parts)
+
+    def _warm_up(self, session: Session, writer: CellWriter, variants: Sequence[Variant]) -> None:
         epoch = session.clock()
-        for block in warmup_blocks(self.plan, self.alive):
+        for block in warmup_blocks(self.plan, variants):
             for variant in block.order:
                 if variant not in self.alive:
                     continue
@@ -156,7 +175,7 @@ class _CellRun:
         for block in schedule:
             if self.baseline not in self.alive:
                 break
-            missing = [v for v in self.alive if (v.variant_id, block.number) not in self.done]
+            missing = [v for v in self.alive if self._key(v, block) not in self.done]
             if not missing:
                 self._count(len(self.alive))
                 continue
@@ -177,7 +196,7 @@ class _CellRun:
             self.record.stop_reason = "max_repeats"
 
     def _trial(self, session: Session, variant: Variant, block: Block, epoch: float) -> list[Observation]:
-        if (variant.variant_id, block.number) in self.done:
+        if self._key(variant, block) in self.done:
             self._count(1)
             return []
         phase = Phase.MEASURE
@@ -195,7 +214,7 @@ class _CellRun:
         if rows is None:
             error = str(self._row(variant)["error"])
             return unmeasured(self.plan, variant, block, phase=phase, status=Status.FAILED, error=error)
-        self.done.add((variant.variant_id, block.number))
+        self.done.add(self._key(variant, block))
         self.stop.add(rows)
         return rows
 
@@ -232,7 +251,7 @@ class _CellRun:
             self.progress.line(line)
 
     def _mark_unmeasured(self, reason: str) -> None:
-        measured = {variant_id for variant_id, _ in self.done}
+        measured = {variant_id for variant_id, _, _ in self.done}
         for row in self.record.variants:
             if row["status"] == Status.OK and row["variant_id"] not in measured:
                 row.update(status=Status.SKIPPED.value, error=f"not measured: {reason}")
@@ -247,7 +266,10 @@ class _CellRun:
             return
         frame = stored.observations
         counted = frame[(frame["phase"] == Phase.MEASURE.value) & (frame["status"] == Status.OK.value)]
-        self.done = set(zip(counted["variant_id"].tolist(), counted["block"].tolist(), strict=True))
+        columns = (counted[name].tolist() for name in ("variant_id", "block", "order"))
+        self.done = {
+            (name, block, self._stored_turn(name, order)) for name, block, order in zip(*columns, strict=True)
+        }
         self.record.measured_wall_s = stored.record.measured_wall_s
         self.record.decode_wall_s = stored.record.decode_wall_s
         if stored.record.status == Status.OK:
@@ -256,7 +278,7 @@ class _CellRun:
 
     def _next_block(self) -> int:
         number = 0
-        while all((variant.variant_id, number) in self.done for variant in self.plan.variants):
+        while all((variant.variant_id, number, 0) in self.done for variant in self.plan.variants):
             number += 1
         return number
 

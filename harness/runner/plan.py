@@ -105,6 +105,7 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
             target_quantization=config.quantization.target,
             drafter_quantization=config.quantization.drafter,
             simulator=config.simulator,
+            vllm=config.vllm,
         ),
         decoding=DecodingSettings(
             temperature=config.sampling.temperature,
@@ -149,8 +150,9 @@ def _models(
         return stand_in_model(config.pair.target), {ref: stand_in_model(ref) for ref in refs}
     target = resolve_model(config.pair.target)
     drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in dict.fromkeys(refs)}
-    for drafter in drafters.values():
-        check_pair(target, drafter)
+    for variant in variants:
+        if variant.drafter is not None and not METHODS[variant.method].drafter_is_head:
+            check_pair(target, drafters[variant.drafter])
     return target, drafters
 
 

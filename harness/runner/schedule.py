@@ -21,12 +21,15 @@ class Block:
         repeat: 0-based pass over the prompts.
         prompts: the batch.
         order: every variant once.
+        turn: place of the variant's engine, where variants run one engine after another; None where they
+            take turns inside the block.
     """
 
     number: int
     repeat: int
     prompts: tuple[EncodedPrompt, ...]
     order: tuple[Variant, ...]
+    turn: int | None = None
 
 
 def blocks(
@@ -52,6 +55,18 @@ def blocks(
                 order=tuple(variants[index] for index in shuffled),
             )
             number += 1
+
+
+def turns(variants: Sequence[Variant], *, seed: int) -> list[Variant]:
+    """The order of engines where each variant needs its own: in random order, between two of the baseline.
+
+    Args:
+        variants: the baseline first.
+        seed: of the random order.
+    """
+    baseline, *others = variants
+    shuffled = np.random.default_rng((seed, len(others))).permutation(len(others))
+    return [baseline, *(others[index] for index in shuffled), *([baseline] if others else [])]
 
 
 def sequence_seed(seed: int, variant: Variant, prompt: EncodedPrompt, repeat: int) -> int:

@@ -50,7 +50,7 @@ class StopRule:
             stored: observations as `harness.results` reads them.
         """
         measured = stored[(stored["phase"] == Phase.MEASURE.value) & (stored["status"] == Status.OK.value)]
-        for _, trial in measured.groupby(["variant_id", "block"]):
+        for _, trial in measured.groupby(["variant_id", "block", "order"]):
             self._elapsed_s += float(trial["trial_s"].iloc[:1].sum())
             sequences = list(trial[list(_REPLAYED)].itertuples(index=False, name=None))
             self._count(trial["variant_id"].iloc[0], int(trial["block"].iloc[0]), sequences)
@@ -59,8 +59,10 @@ class StopRule:
         """Note a trial's tokens and seconds, those of a batch once."""
         decoding_s = _decoding_s(sequences)
         if decoding_s is not None and all(num_tokens for num_tokens, *_ in sequences):
-            tokens = sum(num_tokens - 1 for num_tokens, *_ in sequences)
-            self._decoded[variant_id][block] = (tokens, decoding_s)
+            # a baseline measured before and after the variants counts with the mean speed of the two
+            tokens, seconds = self._decoded[variant_id].get(block, (0, 0.0))
+            tokens += sum(num_tokens - 1 for num_tokens, *_ in sequences)
+            self._decoded[variant_id][block] = (tokens, seconds + decoding_s)
 
     def reason(self, next_block: int) -> str | None:
         """Why to stop before block `next_block`, or None to go on."""

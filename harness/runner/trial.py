@@ -103,7 +103,7 @@ def _blank(
         phase=phase.value,
         repeat=block.repeat,
         block=block.number,
-        order=block.order.index(variant),
+        order=block.order.index(variant) if block.turn is None else block.turn,
         prompt_id=prompt.prompt_id,
         task=prompt.task,
         seed=seed,
@@ -123,4 +123,7 @@ def _fill(row: Observation, decoded: Decoded) -> None:
     if decoded.steps is not None:
         row.step_proposed, row.step_accepted = decoded.steps.proposed, decoded.steps.accepted
         row.step_emitted = decoded.steps.emitted
-        row.step_draft_s, row.step_verify_s = decoded.steps.draft_s, decoded.steps.verify_s
+        if decoded.steps.step_s:
+            row.step_s = decoded.steps.step_s
+        else:
+            row.step_draft_s, row.step_verify_s = decoded.steps.draft_s, decoded.steps.verify_s

@@ -244,7 +244,7 @@ def test_results_of_another_format_version_are_refused(command: Command, script:
     file.write_text(json.dumps({**json.loads(file.read_text()), "format_version": 999}))
     script.decoded.clear()
     ended = command()
-    ended.check_error(2, f"{file}: format version 999, this release reads version 1.")
+    ended.check_error(2, f"{file}: format version 999, this release reads version 2.")
     assert script.decoded == []
     command.plain("report", str(command.results)).check_error(2, f"{file}: format version 999")
     # measured anew, they are replaced

@@ -16,11 +16,13 @@ OPTIONS = sorted(
 SWEEPS = {
     "batch": 6,
     "context_length": 4,
+    "engines": 3,
     "k_temperature": 3,
     "method": 2,
     "quantization": 9,
     "simulated": 12,
     "smoke": 2,
+    "vllm_k_temperature": 3,
     "workload": 8,
 }
 

@@ -26,6 +26,7 @@ SECTIONS = [
     "split",
     "cold-start",
     "latency",
+    "engines",
     "results",
     "lossless",
     "failures",

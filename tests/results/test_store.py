@@ -85,9 +85,9 @@ def test_finishing_leaves_one_compressed_file_with_its_version(
     writer.finish(make_record())
     assert sorted(path.name for path in folder.iterdir()) == ["cell.json", "observations.parquet"]
     file = pq.ParquetFile(folder / "observations.parquet")
-    assert file.schema_arrow.metadata[b"format_version"] == b"1"
+    assert file.schema_arrow.metadata[b"format_version"] == b"2"
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
-    assert json.loads((folder / "cell.json").read_text())["format_version"] == 1
+    assert json.loads((folder / "cell.json").read_text())["format_version"] == 2
 
 
 def test_reopening_goes_on_after_finish(
@@ -220,9 +220,9 @@ def test_another_format_version_is_refused_with_both_versions(
     record = make_record()
     store.open_cell(record).finish(record)
     path = store.path / "c0" / "cell.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 99'))
+    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 99'))
     for read in (lambda: store.load_cell("c0"), lambda: store.open_cell(record)):
-        with pytest.raises(ResultFormatError, match=r"cell\.json: format version 99, .* version 1"):
+        with pytest.raises(ResultFormatError, match=r"cell\.json: format version 99, .* version 2"):
             read()
 
 
@@ -231,9 +231,9 @@ def test_parquet_of_another_format_version_is_refused(
     store: ResultStore, make_record: MakeRecord, make_observation: MakeObservation, file: str
 ) -> None:
     store.open_cell(make_record())
-    table = to_table([make_observation()]).replace_schema_metadata({"format_version": "2"})
+    table = to_table([make_observation()]).replace_schema_metadata({"format_version": "3"})
     pq.write_table(table, store.path / "c0" / file)
-    with pytest.raises(ResultFormatError, match=r"parquet: format version 2, .* version 1"):
+    with pytest.raises(ResultFormatError, match=r"parquet: format version 3, .* version 2"):
         store.load_cell("c0")
 
 

@@ -54,6 +54,7 @@ class ScriptedBackend:
     name: ClassVar[str] = "scripted"
     max_batch_size: ClassVar[int | None] = 2
     is_simulated: ClassVar[bool] = False
+    switches_variants: ClassVar[bool] = True
     script: ClassVar[Script] = Script()
     release: ClassVar[str] = "1"
 
@@ -110,11 +111,19 @@ class ScriptedSession:
         self._script.closed += 1
 
 
+class OneVariantBackend(ScriptedBackend):
+    """Each variant needs an engine of its own."""
+
+    name: ClassVar[str] = "one_variant"
+    switches_variants: ClassVar[bool] = False
+
+
 def install(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Make `backend.name=scripted` known, with a fresh script."""
+    """Make `backend.name=scripted` and `backend.name=one_variant` known, with a fresh script."""
     script = Script()
     monkeypatch.setattr(ScriptedBackend, "script", script)
     monkeypatch.setitem(registry._BACKENDS, "scripted", f"{__name__}:{ScriptedBackend.__name__}")
+    monkeypatch.setitem(registry._BACKENDS, "one_variant", f"{__name__}:{OneVariantBackend.__name__}")
     return script
 
 

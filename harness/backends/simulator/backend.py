@@ -26,6 +26,7 @@ class SimulatorBackend:
     name: ClassVar[str] = "simulator"
     max_batch_size: ClassVar[int | None] = None
     is_simulated: ClassVar[bool] = True
+    switches_variants: ClassVar[bool] = True
 
     @classmethod
     def version(cls) -> str:
