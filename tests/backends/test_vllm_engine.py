@@ -114,7 +114,7 @@ def test_the_baseline_is_the_native_engines_and_is_read_back(
     assert [part.part for part in parts] == ["import", "load_engine"]
     wanted = {"dtype": "float32", "method": None, "k": 0, "max_num_seqs": 2, "quantization": "none"}
     assert {name: applied[name] for name in wanted} == wanted
-    assert session.facts()["device"] == "cpu"
+    assert (session.facts()["device"], session.facts()["num_threads"]) == ("cpu", 1)
     assert session.prepare(BASELINE, None, GREEDY)[1] == []  # the engine that runs already
     expected = native(target, BASELINE, None)
     for found in (decode(session, BASELINE, [PROMPT, OTHER]), *[decode(session, BASELINE, [PROMPT])]):

@@ -78,7 +78,7 @@ class VllmSession:
 
     def facts(self) -> Mapping[str, Any]:
         """What every engine of the session has in common, as read back from the last one started."""
-        shared = ("device", "dtype", "enforce_eager", "compilation_mode", "prefix_caching", "executor")
+        shared = ("device", "dtype", "num_threads", "enforce_eager", "compilation_mode", "prefix_caching")
         known = {name: self._applied[name] for name in shared if name in self._applied}
         _, version = release.installed()
         return known | {"backend_release_tried": release.unknown_release(version) is None}
