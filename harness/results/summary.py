@@ -218,6 +218,9 @@ def _put_costs(row: _Row, variant: Mapping[Any, Any], sample: _Sample, baseline:
     one_step_s = np.nan if baseline is None else baseline.steps["verify_s"].median()
     if variant["is_baseline"] or sample.steps.empty:
         return
+    if sample.steps[["draft_s", "verify_s"]].isna().all(axis=None):
+        row.note("predicted_speedup: drafting and verifying weren't timed apart")
+        return
     if not one_step_s > 0:
         row.note("predicted_speedup: the baseline's step time is unknown")
         return

@@ -40,6 +40,11 @@ class SequentialRun(CellRun):
     def _num_done(self, turn: int) -> int:
         return sum(done_turn == turn for _, _, done_turn in self.done)
 
+    def _may_grow(self) -> bool:
+        """Whether the number of blocks is open: no other engine has run yet, or all have done the same."""
+        others = {self._num_done(turn) for turn in range(1, len(self.turns))}
+        return others <= {0} or others == {self._num_done(0)}
+
     def _measure(self, writer: CellWriter) -> None:
         session = self._open()
         earlier_wall, earlier_decode = self.record.measured_wall_s or 0.0, self.record.decode_wall_s or 0.0
@@ -62,6 +67,8 @@ class SequentialRun(CellRun):
         Returns:
             How many blocks the other engines decode.
         """
+        if turn == 0 and not self._may_grow():
+            limit = min(limit, self._num_done(0))
         if self._num_done(turn) >= limit:
             self._count(limit)
             return limit
@@ -83,10 +90,7 @@ class SequentialRun(CellRun):
         self, session: Session, writer: CellWriter, turn: int, variant: Variant, *, limit: int, epoch: float
     ) -> int:
         share_s = self.plan.config.measure.max_time_s / len(self.turns)
-        # the number of blocks is open while only the baseline's first engine has run
-        is_open = turn == 0 and all(done_turn == 0 for _, _, done_turn in self.done)
-        if turn == 0 and not is_open:
-            limit = min(limit, self._num_done(0))
+        is_open = turn == 0 and self._may_grow()
         spent_s = 0.0
         for number, block in enumerate(self._blocks(turn, limit)):
             if is_open and number and spent_s >= share_s:

@@ -22,7 +22,7 @@ from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequ
 from harness.backends.native import NativeBackend
 from harness.backends.vllm.backend import VllmBackend, VllmSession
 from harness.config.schema import VllmConfig
-from harness.errors import EngineError, UnsupportedError
+from harness.errors import EngineError, OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
 from harness.models.int8_checkpoint import write_int8_checkpoint
 from harness.models.sources import resolve_model
@@ -114,7 +114,7 @@ def test_the_baseline_is_the_native_engines_and_is_read_back(
     assert [part.part for part in parts] == ["import", "load_engine"]
     wanted = {"dtype": "float32", "method": None, "k": 0, "max_num_seqs": 2, "quantization": "none"}
     assert {name: applied[name] for name in wanted} == wanted
-    assert session.facts()["device"] == "cpu"
+    assert (session.facts()["device"], session.facts()["num_threads"]) == ("cpu", 1)
     assert session.prepare(BASELINE, None, GREEDY)[1] == []  # the engine that runs already
     expected = native(target, BASELINE, None)
     for found in (decode(session, BASELINE, [PROMPT, OTHER]), *[decode(session, BASELINE, [PROMPT])]):
@@ -185,6 +185,9 @@ def test_an_engine_that_cannot_start_or_hangs_is_told_and_ended(target: Resolved
     wrong = VllmBackend.open(settings(target, engine_args={"load_format": "no_such_format"}))
     with pytest.raises(EngineError, match=r"failed while starting: .*no_such_format"):
         wrong.prepare(BASELINE, None, GREEDY)
+    large = VllmBackend.open(settings(target, kv_cache_gib=100_000))
+    with pytest.raises(OutOfMemoryError, match=r"vllm\.kv_cache_gib(.|\n)*100000"):
+        large.prepare(BASELINE, None, GREEDY)
     assert not [p for p in psutil.Process().children(recursive=True) if "vllm" in " ".join(p.cmdline())]
 
 

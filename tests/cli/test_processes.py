@@ -122,7 +122,7 @@ def test_what_only_shows_imports_no_model_library(desk: Path) -> None:
         [sys.executable, "-c", code], cwd=desk, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[0, 0, 2] []"
-    for name in ("k_temperature", "smollm2_135m", "draft_model, ngram", "python -m harness COMMAND --help"):
+    for name in ("k_temperature", "smollm2_135m", "draft_model, eagle", "python -m harness COMMAND --help"):
         assert name in done.stdout
     assert "temperature: 0.3" in done.stdout
     assert (

@@ -132,6 +132,19 @@ def test_an_engine_that_fails_leaves_a_failed_row_and_the_others_go_on(
     assert results(tiny).summary()["baseline_drift"].notna().all()
 
 
+def test_a_finished_cell_grows_with_the_repeats_and_is_left_alone_otherwise(
+    tiny: TinyRun, script: Script
+) -> None:
+    measure(config(tiny))
+    calls = len(script.decoded)
+    measure(config(tiny))
+    assert len(script.decoded) == calls
+    record = measure(config(tiny, measure__min_repeats=2, measure__max_repeats=2))
+    assert (record.status, record.stop_reason) == ("ok", "min_repeats")
+    assert measured(tiny).groupby(["variant_id", "order"]).size().tolist() == [8, 8, 8, 8]
+    assert not measured(tiny).duplicated(["variant_id", "order", "block"]).any()
+
+
 def test_an_interrupted_cell_goes_on_with_the_engines_that_are_missing(tiny: TinyRun, script: Script) -> None:
     script.decode_errors["ngram-k3", 3] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):

@@ -149,7 +149,7 @@ class TransformersSession:
             drafter.generation_config = _configuration(**_assistant_settings(variant.k))
         torch.manual_seed(request.seed)
         start = self._now()
-        recorder = StepRecorder(prompt.shape[1], self._now)
+        recorder = StepRecorder(self._now)
         self._watch_with(recorder)
         output = self._target.generate(
             prompt,

@@ -15,9 +15,8 @@ class StepRecorder:
     as soon as it stands.
     """
 
-    def __init__(self, num_prompt_tokens: int, clock: Callable[[], float]) -> None:
-        """Take the prompt's length, and a clock that waits for the device."""
-        self._num_prompt_tokens = num_prompt_tokens
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Take a clock that waits for the device."""
         self._clock = clock
         self._candidate: list[int] | None = None
         self._draft_s = 0.0

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.vllm import release
 from harness.backends.vllm.arguments import EngineRequest, check_engine_args, differences, engine_request
-from harness.backends.vllm.process import EngineProcess
+from harness.backends.vllm.process import LOG_INTRODUCTION, EngineProcess
 from harness.backends.vllm.sequences import decoded_sequences
 from harness.config.schema import VllmConfig
 from harness.errors import EngineError, MissingBackendError, OutOfMemoryError, UnsupportedError
@@ -22,7 +22,7 @@ _CHILD = "harness.backends.vllm.child"
 _MEMORY_WORDS = (
     "out of memory",
     "OutOfMemory",
-    "No available memory",
+    "vailable memory",  # as in "No available memory" and "Available memory on node 0 ... is less than"
     "KV cache is needed",
     "can't allocate",
 )
@@ -78,7 +78,7 @@ class VllmSession:
 
     def facts(self) -> Mapping[str, Any]:
         """What every engine of the session has in common, as read back from the last one started."""
-        shared = ("device", "dtype", "enforce_eager", "compilation_mode", "prefix_caching", "executor")
+        shared = ("device", "dtype", "num_threads", "enforce_eager", "compilation_mode", "prefix_caching")
         known = {name: self._applied[name] for name in shared if name in self._applied}
         _, version = release.installed()
         return known | {"backend_release_tried": release.unknown_release(version) is None}
@@ -177,11 +177,12 @@ def _batch(requests: Sequence[SequenceRequest], settings: DecodingSettings) -> d
 def start_error(error: EngineError) -> Exception:
     """Why an engine didn't start, as the error of its cause."""
     text = str(error)
-    if "ImportError" in text or "torchvision::" in text or "ModuleNotFoundError" in text:
-        if release.breaks_the_import(text):
+    cause = text.partition(LOG_INTRODUCTION)[0]
+    if any(name in cause for name in ("ImportError", "ModuleNotFoundError", "torchvision::")):
+        if release.breaks_the_import(cause):
             return MissingBackendError(f"backend.name=vllm: {release.TORCHVISION_REMEDY}\n{text}")
         return MissingBackendError(f"backend.name=vllm: vLLM can't be imported. {text}")
-    if any(word in text for word in _MEMORY_WORDS):
+    if any(word in cause for word in _MEMORY_WORDS):
         return OutOfMemoryError(
             "the engine doesn't fit the free memory. Lower vllm.gpu_memory_utilization or vllm.kv_cache_gib, "
             f"shorten the context, or take a smaller drafter. {text}"

@@ -60,6 +60,7 @@ class Engine:
             "async_scheduling": config.scheduler_config.async_scheduling,
             "kv_cache_dtype": str(config.cache_config.cache_dtype),
             "device": str(config.device_config.device_type),
+            "num_threads": self._num_threads(),
             "method": None,
             "k": 0,
         }
@@ -112,12 +113,21 @@ class Engine:
             self._heard.append({"at_s": output.timestamp, "arrived": arrived, "num_drafts": num_drafts})
         return output
 
+    def _is_alone(self) -> bool:
+        """Whether this process holds the whole model."""
+        parallel = self._llm.llm_engine.vllm_config.parallel_config
+        return parallel.world_size == 1 and os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0"
+
+    def _num_threads(self) -> int | None:
+        import torch
+
+        return torch.get_num_threads() if self._is_alone() else None
+
     def _peak_bytes(self) -> int | None:
         """Of the device on CUDA, else of this process; None where other processes hold the model."""
         import torch
 
-        parallel = self._llm.llm_engine.vllm_config.parallel_config
-        if parallel.world_size > 1 or os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
+        if not self._is_alone():
             return None
         if torch.cuda.is_available():
             return int(torch.cuda.max_memory_reserved())

@@ -22,6 +22,7 @@ from typing import Any
 import harness
 from harness.errors import EngineError
 
+LOG_INTRODUCTION = "Its last log lines:"
 _LOG_LINES = 15
 _LOG_BYTES = 64_000
 _CLOSE_S = 20.0
@@ -117,7 +118,7 @@ class EngineProcess:
 
     def _told(self) -> str:
         tail = self.log_tail()
-        return f"Its last log lines:\n{tail}" if tail else "It printed nothing."
+        return f"{LOG_INTRODUCTION}\n{tail}" if tail else "It printed nothing."
 
     def _ending(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
