@@ -63,13 +63,13 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held-out", type=int, default=150, help="answers kept for evaluation")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--asset", type=Path, help="export the trained tensors here, as the package ships them"
+    )
 
 
 def _add_draft(parser: argparse.ArgumentParser) -> None:
     _add_training(parser)
-    parser.add_argument(
-        "--asset", type=Path, help="export the trained layers here, as the package ships them"
-    )
     parser.add_argument("--layers", type=int, nargs="+", default=[0, 29], help="target layers to start from")
     parser.set_defaults(run=_draft)
 
@@ -174,6 +174,7 @@ def _eagle(options: argparse.Namespace) -> int:
 
 
 def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
+    from harness.models.head_asset import export_head_asset
     from harness.models.sources import resolve_model
     from harness.models.tokenizer import load_tokenizer
     from harness.training.distil import Distiller
@@ -195,8 +196,11 @@ def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
     distiller.run()
     checkpoint = options.out / "model"
     distiller.student.save(target.path, checkpoint)
-    _write_facts(options.out, distiller, train, held_out)
+    facts = _write_facts(options.out, distiller, train, held_out)
     print(f"checkpoint: {checkpoint}")
+    if options.asset:
+        export_head_asset(checkpoint, options.asset, kind=options.command, base=target, card=facts)
+        print(f"asset: {options.asset}")
     return 0
 
 

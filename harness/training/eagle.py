@@ -105,7 +105,7 @@ class EagleStudent(HeadStudent):
         config |= {"num_hidden_layers": 1, "architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tensors = {name: t.to(torch.bfloat16).contiguous() for name, t in self.state_dict().items()}
-        tensors["embed_tokens.weight"] = self.embeddings.contiguous()  # type: ignore[operator, union-attr]
+        tensors["embed_tokens.weight"] = self.embeddings.contiguous()  # type: ignore[operator]
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         np.save(folder / "draft_vocab.npy", self.draft_vocab)
 

@@ -128,6 +128,6 @@ def _features(target: Transformer, answers: Sequence[Answer]) -> list[NDArray[np
 def _digest(answers: Sequence[Answer], target_id: str, max_prompt_tokens: int) -> str:
     digest = hashlib.sha256(f"{target_id} {max_prompt_tokens}".encode())
     for answer in answers:
-        digest.update(np.int64([answer.prompt_tokens, len(answer.tokens)]).tobytes())
+        digest.update(np.array([answer.prompt_tokens, len(answer.tokens)]).tobytes())
         digest.update(answer.tokens.tobytes())
     return digest.hexdigest()[:16]

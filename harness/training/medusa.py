@@ -46,7 +46,7 @@ class MedusaStudent(HeadStudent):
     def __init__(self, target_dir: Path, settings: MedusaSettings, *, draft_vocab: NDArray[np.int32]) -> None:
         """See the class."""
         super().__init__(target_head(target_dir, draft_vocab), draft_vocab, num_steps=settings.num_heads)
-        hidden = self.head.shape[1]  # type: ignore[union-attr, index]
+        hidden = self.head.shape[1]  # type: ignore[index]
         self.blocks = nn.ModuleList(
             nn.ModuleDict({"layers": nn.ModuleList(_block(int(hidden)) for _ in range(settings.num_blocks))})
             for _ in range(settings.num_heads)
@@ -62,27 +62,29 @@ class MedusaStudent(HeadStudent):
         ]
 
     def save(self, target_dir: Path, folder: Path) -> None:
-        """Write a folder that vLLM's `medusa` method loads."""
+        """Write a folder that vLLM's `medusa` method loads.
+
+        It holds the whole LM head: vLLM 0.32 has a `token_map` for a reduced one, but its loader then
+        refuses the checkpoint.
+        """
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         base = read_config(target_dir)
-        vocab = torch.from_numpy(self.draft_vocab.astype(np.int64))
         config = {
             "architectures": ["MedusaModel"],
             "model_type": "medusa",
             "hidden_size": base["hidden_size"],
             "vocab_size": base["vocab_size"],
-            "truncated_vocab_size": len(vocab),
             "num_heads": len(self.blocks),
-            "num_hidden_layers": len(self.blocks[0]["layers"]),  # type: ignore[index, arg-type]
+            "num_hidden_layers": len(self.blocks[0]["layers"]),  # type: ignore[index]
             "medusa_fc_bias": True,
             "original_lm_head": True,
             "dtype": "bfloat16",
         }
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tensors = {name: t.to(torch.bfloat16).contiguous() for name, t in self.state_dict().items()}
-        tensors |= {"lm_head.weight": self.head.contiguous(), "token_map": vocab}  # type: ignore[operator, union-attr]
+        tensors["lm_head.weight"] = target_head(target_dir).contiguous()
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         np.save(folder / "draft_vocab.npy", self.draft_vocab)
 

@@ -39,8 +39,13 @@ def target_embeddings(checkpoint: Path) -> Tensor:
     return tensors[EMBEDDINGS].to(torch.bfloat16)
 
 
-def target_head(checkpoint: Path, vocab: NDArray[np.int32]) -> Tensor:
-    """Rows of the LM head, which is the embeddings where the two are tied, [len(vocab), hidden] bfloat16."""
+def target_head(checkpoint: Path, vocab: NDArray[np.int32] | None = None) -> Tensor:
+    """The LM head, which is the embeddings where the two are tied, bfloat16.
+
+    Args:
+        checkpoint: folder of the target.
+        vocab: [size] ids of the rows to take; None takes all.
+    """
     tensors = read_tensors(checkpoint, (HEAD,))
     rows = tensors[HEAD].to(torch.bfloat16) if HEAD in tensors else target_embeddings(checkpoint)
-    return rows[torch.from_numpy(vocab.astype(np.int64))]
+    return rows if vocab is None else rows[torch.from_numpy(vocab.astype(np.int64))]
