@@ -60,8 +60,14 @@ class Variant:
 
     @property
     def variant_id(self) -> str:
-        """A short name, unique inside a cell: the method, and k where tokens are drafted."""
-        return self.method if self.is_baseline else f"{self.method}-k{self.k}"
+        """A short name, unique inside a cell: the method, what is special about it, and k."""
+        return self.method if self.is_baseline else f"{self.series.replace(' ', '-')}-k{self.k}"
+
+    @property
+    def series(self) -> str:
+        """What it shares with variants of other k: the method and what is special about it."""
+        label = self.option("label")
+        return f"{self.method} {label}" if label else self.method
 
     def option(self, name: str, default: Any = None) -> Any:
         """One of `options`, or a default."""

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from harness.config.pacing import check_pacing, drafter_ref, pair_field
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
@@ -166,13 +167,14 @@ def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
     known = find_method(method.name, field=f"{field}.name")
     if known.drafts:
         k_values(method, field=field)
-    if known.needs_drafter and not (method.drafter or config.pair.drafter):
+    if known.needs_drafter and not drafter_ref(method, config.pair):
         raise ConfigError(
             f"{field}.drafter",
-            f"must name a draft model for {method.name}",
+            f"must name what {method.name} drafts with",
             None,
-            f"The pair {config.pair.name!r} has none: set pair.drafter, or use method=ngram.",
+            f"The pair {config.pair.name!r} has none: set pair.{pair_field(method)}, or use method=ngram.",
         )
+    check_pacing(method, field, config.backend.name)
     _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
     _at_least(f"{field}.min_ngram", method.min_ngram, 1)
     _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.config.pacing import drafter_ref, longest_draft, pacing_options
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
 from harness.errors import ConfigError
@@ -29,7 +30,9 @@ def variants_of(config: HarnessConfig) -> list[Variant]:
 
 
 def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
+    pacing, k = pacing_options(method), longest_draft(method, k)
     if find_method(method.name).needs_drafter:
         options = (("draft_sampling", method.draft_sampling), ("draft_vocab", method.draft_vocab))
-        return Variant(method.name, k, method.drafter or config.pair.drafter, options)
-    return Variant(method.name, k, None, (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram)))
+        return Variant(method.name, k, drafter_ref(method, config.pair), (*options, *pacing))
+    lookup = (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram))
+    return Variant(method.name, k, None, (*lookup, *pacing))

@@ -26,13 +26,16 @@ def load_transformer(
         ModelSourceError: no safetensors, or a tensor missing.
     """
     architecture = Architecture.from_checkpoint(path)
-    tensors = _Tensors(path, dtype, device)
+    tensors = CheckpointTensors(path, dtype, device)
     embeddings = tensors.get("model.embed_tokens.weight")
     head_weight = embeddings if architecture.tied_head else tensors.get("lm_head.weight")
     return Transformer(
         architecture,
         embeddings=embeddings,
-        layers=[_layer(tensors, architecture, index) for index in range(architecture.num_layers)],
+        layers=[
+            load_layer(tensors, architecture, f"model.layers.{index}.")
+            for index in range(architecture.num_layers)
+        ],
         norm=tensors.get("model.norm.weight"),
         head=make_linear(head_weight),
     )
@@ -49,11 +52,20 @@ def load_head(path: Path, rows: Tensor, *, dtype: torch.dtype, device: torch.dev
     """
     architecture = Architecture.from_checkpoint(path)
     name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
-    return make_linear(_Tensors(path, dtype, device).get(name)[rows.to(device)])
+    return make_linear(CheckpointTensors(path, dtype, device).get(name)[rows.to(device)])
 
 
-def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
-    prefix = f"model.layers.{index}."
+def load_layer(
+    tensors: CheckpointTensors, arch: Architecture, prefix: str, *, has_input_norm: bool = True
+) -> Layer:
+    """One decoder layer, its projections fused.
+
+    Args:
+        tensors: of the checkpoint.
+        arch: shape facts.
+        prefix: what its tensors' names begin with.
+        has_input_norm: whether there is a norm before the attention; an EAGLE layer has none.
+    """
 
     def read(name: str) -> Tensor:
         tensor = tensors.get(prefix + name)
@@ -66,7 +78,7 @@ def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
 
     attention = "self_attn."
     return Layer(
-        input_norm=read("input_layernorm.weight"),
+        input_norm=read("input_layernorm.weight") if has_input_norm else None,
         qkv=fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
         output=fused(attention + "o_proj", bias=arch.has_output_bias),
         post_norm=read("post_attention_layernorm.weight"),
@@ -77,10 +89,15 @@ def _layer(tensors: _Tensors, arch: Architecture, index: int) -> Layer:
     )
 
 
-class _Tensors:
+class CheckpointTensors:
     """Named tensors of a checkpoint that may be split over several files."""
 
     def __init__(self, path: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        """List the tensors of a folder; `dtype` and `device` are what `get` turns them into.
+
+        Raises:
+            ModelSourceError: no safetensors, or unreadable ones.
+        """
         self._dtype, self._device, self._path = dtype, device, path
         try:
             self._files = _tensor_files(path)
@@ -91,7 +108,20 @@ class _Tensors:
         if not self._files:
             raise ModelSourceError(f"{path} holds no .safetensors file; pickled weights are refused.")
 
-    def get(self, name: str) -> Tensor:
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        return list(self._files)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def get(self, name: str, *, dtype: torch.dtype | None = None) -> Tensor:
+        """One tensor on the device, in the checkpoint's dtype unless another is named.
+
+        Raises:
+            ModelSourceError: there is none of that name, or it can't be read.
+        """
         if name not in self._files:
             raise ModelSourceError(f"{self._path} lacks the tensor {name!r}: not a complete checkpoint.")
         try:
@@ -101,7 +131,7 @@ class _Tensors:
             raise ModelSourceError(
                 f"{self._files[name]}: {name!r} can't be read: {error}. Fetch it anew."
             ) from error
-        return tensor.to(self._device, self._dtype)
+        return tensor.to(self._device, dtype or self._dtype)
 
 
 def _tensor_files(path: Path) -> dict[str, Path]:

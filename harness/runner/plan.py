@@ -12,7 +12,8 @@ from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
 from harness.errors import UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
-from harness.models.pair_check import check_pair
+from harness.models.head_asset import HEAD_KINDS
+from harness.models.pair_check import check_head_pair, check_pair
 from harness.models.sources import resolve_model
 from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
@@ -130,13 +131,15 @@ def _models(
     config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...]
 ) -> tuple[ResolvedModel, dict[str, ResolvedModel]]:
     """The target, and the draft models by their reference, checked against it."""
-    refs = [variant.drafter for variant in variants if variant.drafter is not None]
+    methods = {variant.drafter: variant.method for variant in variants if variant.drafter is not None}
+    refs = list(methods)
     if backend.is_simulated:
         return stand_in_model(config.pair.target), {ref: stand_in_model(ref) for ref in refs}
     target = resolve_model(config.pair.target)
-    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in dict.fromkeys(refs)}
-    for drafter in drafters.values():
-        check_pair(target, drafter)
+    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in refs}
+    for ref, drafter in drafters.items():
+        check = check_head_pair if methods[ref] in HEAD_KINDS else check_pair
+        check(target, drafter)
     return target, drafters
 
 
