@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.privacy import clipped
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import lossless_section, results_section
@@ -24,6 +25,7 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     acceptance_section,
     positions_section,
     tasks_section,
+    ceiling_section,
     prediction_section,
     split_section,
     cold_start_section,

@@ -20,6 +20,7 @@ SECTIONS = [
     "acceptance",
     "positions",
     "tasks",
+    "choosing-k",
     "prediction",
     "split",
     "cold-start",
