@@ -21,7 +21,7 @@ class Placement:
 
     Attributes:
         total: cached rows to attend to, the new ones included.
-        start: the common length of all sequences, None where they differ.
+        start: row of the first new token of every sequence, None where their lengths differ.
         rows: [batch, 1] sequence of each new token, where lengths differ.
         positions: [batch, new] row of each new token, where lengths differ.
         angles: [batch, new] position of each new token, where it isn't its row: in draft trees.

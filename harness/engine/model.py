@@ -161,10 +161,11 @@ class Transformer:
     def _rotation_rows(self, cache: KVCache, placement: Placement) -> Tensor:
         if self._rotations.shape[0] <= cache.capacity:
             self._rotations = rope_table(self.architecture, cache.capacity + 1).to(self.device)
+        if placement.angles is not None:
+            return self._rotations[placement.angles].unsqueeze(1)
         if placement.start is not None:
             return self._rotations[placement.start : placement.total]
-        positions = placement.positions if placement.angles is None else placement.angles
-        return self._rotations[positions].unsqueeze(1)
+        return self._rotations[placement.positions].unsqueeze(1)
 
 
 def last_states(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:

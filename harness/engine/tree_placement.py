@@ -28,8 +28,7 @@ def place_trees(cache: KVCache, parents: Sequence[Sequence[int]]) -> Placement:
         size = len(own) + 1
         seen[row, :size, :size] = ancestor_mask(own)
         offsets[row, :size] = torch.tensor(depths(own))
-    slots = torch.arange(new).expand(len(parents), -1)
-    return _placement(cache, slots.to(device), offsets.to(device), seen.to(device))
+    return _placement(cache, 0, offsets.to(device), seen.to(device))
 
 
 class NodeSlots:
@@ -68,30 +67,34 @@ class NodeSlots:
                     seen[row, place, self._slots[row][ancestor]] = True
                     offsets[row, place] += 1
                     ancestor = own[ancestor]
-        slots = torch.arange(first, self._used).expand(len(nodes), -1)
-        return _placement(self._cache, slots.to(device), offsets.to(device), seen.to(device))
+        return _placement(self._cache, first, offsets.to(device), seen.to(device))
 
 
-def _placement(cache: KVCache, slots: Tensor, offsets: Tensor, seen: Tensor) -> Placement:
+def _placement(cache: KVCache, first: int, offsets: Tensor, seen: Tensor) -> Placement:
     """Rows behind the lengths.
 
     Args:
         cache: of the batch.
-        slots: [batch, new] rows past the committed ones.
+        first: row past the committed ones that the first new token goes to; the others follow.
         offsets: [batch, new] positions past the committed ones.
-        seen: [batch, new, slots so far] which of the uncommitted rows each new token sees.
+        seen: [batch, new, first + new] which of the uncommitted rows each new token sees.
     """
-    lengths = torch.tensor(cache.lengths, device=slots.device)
-    total = max(cache.lengths) + seen.shape[2]
-    mask = torch.arange(total, device=slots.device) < lengths[:, None, None]
-    mask = mask.expand(-1, seen.shape[1], -1).clone()
+    new, used = seen.shape[1:]
+    lengths = torch.tensor(cache.lengths, device=seen.device)
+    total = max(cache.lengths) + used
+    mask = torch.arange(total, device=seen.device) < lengths[:, None, None]
+    mask = mask.expand(-1, new, -1).clone()
     for row, length in enumerate(cache.lengths):
-        mask[row, :, length : length + seen.shape[2]] = seen[row]
+        mask[row, :, length : length + used] = seen[row]
+    angles = lengths[:, None] + offsets
+    if min(cache.lengths) == max(cache.lengths):
+        # rows of equal lengths are written as one slice
+        return Placement(total=total, start=total - new, angles=angles, mask=mask)
     return Placement(
         total=total,
         start=None,
-        rows=torch.arange(len(lengths), device=slots.device)[:, None],
-        positions=lengths[:, None] + slots,
-        angles=lengths[:, None] + offsets,
+        rows=torch.arange(len(lengths), device=seen.device)[:, None],
+        positions=lengths[:, None] + torch.arange(first, used, device=seen.device),
+        angles=angles,
         mask=mask,
     )

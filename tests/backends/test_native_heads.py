@@ -17,7 +17,7 @@ from tiny_runs import TinyRun
 
 from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.native import NativeBackend, NativeSession
-from harness.engine.heads import load_medusa
+from harness.engine.heads import load_eagle, load_medusa
 from harness.engine.weights import load_transformer
 from harness.errors import HarnessError, ModelSourceError, PairMismatchError, UnsupportedError
 from harness.models.pair_check import check_head_pair
@@ -283,3 +283,20 @@ def test_an_eagle_head_without_embeddings_takes_the_targets(
 def test_other_methods_are_refused(session: NativeSession) -> None:
     with pytest.raises(HarnessError, match=r"doesn't run method\.name='lookahead'"):
         session.prepare(Variant("lookahead", 2), None, SETTINGS)
+
+
+def test_a_saved_eagle_head_computes_what_was_trained(tiny: TinyRun) -> None:
+    torch.manual_seed(3)
+    student = EagleStudent(tiny.target, EagleSettings(warm_start=False), draft_vocab=DRAFT_VOCAB)
+    student.save(tiny.target, tiny.folder / "trained")
+    target = load_transformer(tiny.target, dtype=torch.float32)
+    head = load_eagle(tiny.folder / "trained", target, tiny.target)
+    tokens, hidden = torch.randint(0, 300, (2, 9)), torch.randn(2, 9, 64)
+    with torch.no_grad():
+        pairs = torch.cat((torch.nn.functional.embedding(tokens, target.embeddings), hidden), -1)
+        expected = student._step(pairs, [], student._rotation_rows(9))
+        logits = student.logits(expected).float()
+    found = head.run(tokens, hidden, head.model.new_cache(capacity=9, batch=2))
+    assert float((found - expected).norm()) < 0.02 * float(expected.norm())
+    said = head.model.head(found)
+    assert float((said - logits).norm()) < 0.03 * float(logits.norm())
