@@ -9,6 +9,8 @@ from harness.config.trees import parse_tree
 from harness.errors import ConfigError
 
 _BACKEND = "native"
+_MAX_FED = 63
+"""Nodes of a tree that get children; a cache has as many rows to spare."""
 
 
 def pair_field(method: MethodConfig) -> str:
@@ -22,8 +24,14 @@ def drafter_ref(method: MethodConfig, pair: PairConfig) -> str | None:
     return reference
 
 
-def check_pacing(method: MethodConfig, field: str, backend: str) -> None:
+def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int) -> None:
     """Refuse shapes and rules that can't be followed.
+
+    Args:
+        method: to check.
+        field: where it stands, for messages.
+        backend: name of the cell's backend.
+        longest: the largest k.
 
     Raises:
         ConfigError: no tree, a tree for a method that has none, a number out of range, or a backend that
@@ -32,6 +40,13 @@ def check_pacing(method: MethodConfig, field: str, backend: str) -> None:
     tree = parse_tree(method.tree, field=f"{field}.tree")
     if tree is not None and method.name not in ("draft_model", "eagle", "medusa"):
         raise ConfigError(f"{field}.tree", f"must be null for {method.name}", method.tree)
+    if tree is not None and tree.breadth * (longest - 1) > _MAX_FED:
+        raise ConfigError(
+            f"{field}.tree.breadth",
+            f"times k - 1 must be at most {_MAX_FED}: what a draft feeds",
+            tree.breadth,
+            "Lower breadth or k.",
+        )
     if tree is not None and method.adaptive:
         raise ConfigError(
             f"{field}.adaptive", "must be false for a tree", True, "Leave method.tree out, or adapt no k."

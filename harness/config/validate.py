@@ -165,8 +165,7 @@ def _measure(config: HarnessConfig) -> None:
 
 def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
     known = find_method(method.name, field=f"{field}.name")
-    if known.drafts:
-        k_values(method, field=field)
+    longest = max(k_values(method, field=field)) if known.drafts else 0
     if known.needs_drafter and not drafter_ref(method, config.pair):
         raise ConfigError(
             f"{field}.drafter",
@@ -174,7 +173,7 @@ def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
             None,
             f"The pair {config.pair.name!r} has none: set pair.{pair_field(method)}, or use method=ngram.",
         )
-    check_pacing(method, field, config.backend.name)
+    check_pacing(method, field, backend=config.backend.name, longest=longest)
     _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
     _at_least(f"{field}.min_ngram", method.min_ngram, 1)
     _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)

@@ -27,6 +27,9 @@ class Placement:
         angles: [batch, new] position of each new token, where it isn't its row: in draft trees.
         mask: [batch, new, total] True where a token may look; None where plain causal rules say it.
         is_causal: the new tokens start the sequence and see each other in order.
+        first: row past the committed ones that the first new token goes to.
+        branches: [batch, new] int64 of draft trees: bit i says whether a token sees the i-th row past the
+            committed ones; the same as `mask` says, for kernels that build none.
     """
 
     total: int
@@ -36,6 +39,8 @@ class Placement:
     angles: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
+    first: int = 0
+    branches: Tensor | None = None
 
 
 class KVCache:

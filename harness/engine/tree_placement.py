@@ -87,9 +87,12 @@ def _placement(cache: KVCache, first: int, offsets: Tensor, seen: Tensor) -> Pla
     for row, length in enumerate(cache.lengths):
         mask[row, :, length : length + used] = seen[row]
     angles = lengths[:, None] + offsets
+    branches = (seen.long() << torch.arange(used, device=seen.device)).sum(-1)
     if min(cache.lengths) == max(cache.lengths):
         # rows of equal lengths are written as one slice
-        return Placement(total=total, start=total - new, angles=angles, mask=mask)
+        return Placement(
+            total=total, start=total - new, angles=angles, mask=mask, first=first, branches=branches
+        )
     return Placement(
         total=total,
         start=None,
@@ -97,4 +100,6 @@ def _placement(cache: KVCache, first: int, offsets: Tensor, seen: Tensor) -> Pla
         positions=lengths[:, None] + torch.arange(first, used, device=seen.device),
         angles=angles,
         mask=mask,
+        first=first,
+        branches=branches,
     )

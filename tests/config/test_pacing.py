@@ -64,6 +64,10 @@ def test_names_tell_shapes_and_rules_apart() -> None:
         (MethodConfig("ngram", tree=[2]), "method.tree: must be null for ngram"),
         (MethodConfig("eagle", tree=[2], adaptive=True), "method.adaptive: must be false for a tree"),
         (MethodConfig("eagle", tree=[[0, 0]]), "method.tree"),
+        (
+            MethodConfig("eagle", k=[2, 9], tree={"nodes": 20, "breadth": 8}),
+            "method.tree.breadth: times k - 1",
+        ),
         (MethodConfig("eagle", min_output_tokens=-1), "method.min_output_tokens"),
         (MethodConfig("eagle", max_prompt_tokens=0), "method.max_prompt_tokens"),
         (MethodConfig("eagle", max_batch=0), "method.max_batch"),

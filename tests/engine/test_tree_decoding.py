@@ -286,6 +286,27 @@ def test_a_tree_is_verified_as_if_each_path_were_alone() -> None:
         torch.testing.assert_close(logits[node], all_logits(TARGET, torch.tensor([alone]))[0, -1])
 
 
+def test_branches_say_what_the_mask_says() -> None:
+    kept = TARGET.new_cache(capacity=CAPACITY, batch=3)
+    for lengths in ([5, 5, 5], [2, 7, 4]):
+        kept.lengths = lengths
+        slots = tree_placement.NodeSlots(kept)
+        trees = [[-1, 0, 0, 1, 2, 2], [-1, 0, 1, 2], [-1, 0, 0, 0, 3]]
+        placements = [
+            tree_placement.place_trees(kept, [tree[1:] for tree in trees]),
+            slots.place(trees, [[1, 2], [1], [1, 2, 3]]),
+            slots.place(trees, [[3, 4, 5], [2], [4]]),
+        ]
+        for placement in placements:
+            assert placement.mask is not None
+            assert placement.branches is not None
+            for row, length in enumerate(lengths):
+                for token, bits in enumerate(placement.branches[row].tolist()):
+                    seen = placement.mask[row, token].nonzero()[:, 0].tolist()
+                    assert seen[:length] == list(range(length))
+                    assert seen[length:] == [length + i for i in range(64) if bits >> i & 1]
+
+
 def test_an_adaptive_pace_changes_speed_not_output(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = StepCosts([0.3 * k for k in range(5)], [1.0 + 0.1 * k for k in range(5)])
     made: list[AdaptivePace] = []
