@@ -60,10 +60,17 @@ class Variant:
 
     @property
     def variant_id(self) -> str:
-        """A short name, unique inside a cell: the method, and k where tokens are drafted."""
+        """A short name, unique inside a cell: the method, what is special about it, and k."""
         if self.is_baseline:
             return self.method
-        return f"{self.method}-k{self.k}{'-by-batch' if self.option('k_by_batch') else ''}"
+        by_batch = "-by-batch" if self.option("k_by_batch") else ""
+        return f"{self.series.replace(' ', '-')}-k{self.k}{by_batch}"
+
+    @property
+    def series(self) -> str:
+        """What it shares with variants of other k: the method and what is special about it."""
+        label = self.option("label")
+        return f"{self.method} {label}" if label else self.method
 
     def option(self, name: str, default: Any = None) -> Any:
         """One of `options`, or a default."""

@@ -48,12 +48,12 @@ METHODS = {
     for method in (
         Method("autoregressive", drafts=False, needs_drafter=False, backends=_EVERY_BACKEND),
         Method("draft_model", drafts=True, needs_drafter=True, backends=_EVERY_BACKEND),
+        Method("eagle", drafts=True, needs_drafter=True, backends=("native", "vllm"), drafter_is_head=True),
+        Method("medusa", drafts=True, needs_drafter=True, backends=("native", "vllm"), drafter_is_head=True),
         Method("ngram", drafts=True, needs_drafter=False, backends=_EVERY_BACKEND),
         Method("suffix", drafts=True, needs_drafter=False, backends=("vllm",)),
         Method("mtp", drafts=True, needs_drafter=False, backends=("vllm",)),
-        Method("eagle", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
         Method("eagle3", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
-        Method("medusa", drafts=True, needs_drafter=True, backends=("vllm",), drafter_is_head=True),
     )
 }
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version as package_version
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import psutil
 import torch
-from torch import Tensor
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.memory import ProcessMemory
+from harness.backends.native_drafters import NativeDrafters, pace_rules
 from harness.backends.placement import (
     available_cores,
     memory_errors,
@@ -22,21 +22,17 @@ from harness.backends.placement import (
 )
 from harness.backends.quality import UNQUANTIZED, quality_facts
 from harness.engine.cache import KVCache
+from harness.engine.calibrate import measure_step_costs
 from harness.engine.drafters.base import Drafter
-from harness.engine.drafters.independent import IndependentDrafter
-from harness.engine.drafters.ngram import NgramDrafter
-from harness.engine.linear import Linear
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
+from harness.engine.pace import PacePlan
 from harness.engine.quantized_linear import check_scheme
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import Request
-from harness.engine.weights import load_head, load_transformer
-from harness.errors import UnsupportedError
+from harness.engine.weights import load_transformer
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Variant
-
-DRAFT_VOCAB_FILE = "draft_vocab.npy"
 
 
 class NativeBackend:
@@ -80,8 +76,13 @@ class NativeSession:
         self.cold_start: list[ColdStart] = [ColdStart("load_target", perf_counter() - start)]
         self._quality = self._measured_quality()
         self._memory = ProcessMemory()
-        self._draft_models: dict[str, Transformer] = {}
-        self._draft_heads: dict[str, tuple[Linear, Tensor]] = {}
+        self._drafters = NativeDrafters(
+            self._target,
+            settings.target,
+            load=lambda drafter: self._load(drafter, settings.drafter_quantization),
+            cache=self._cache,
+            scheme=settings.drafter_quantization,
+        )
         self._decoders: dict[str, Decoder] = {}
         self._caches: dict[Transformer, KVCache] = {}
         self._shape = _CacheShape(0, 0)
@@ -115,17 +116,17 @@ class NativeSession:
             self._shape = shape
         parts: list[ColdStart] = []
         with memory_errors(f"the variant {variant.variant_id}"):
-            if drafter is not None and drafter.revision not in self._draft_models:
-                start = perf_counter()
-                self._draft_models[drafter.revision] = self._load(
-                    drafter, self._settings.drafter_quantization
-                )
+            is_new = drafter is not None and not self._drafters.knows(variant, drafter)
+            start = perf_counter()
+            proposer, applied = self._drafters.make(variant, drafter)
+            if is_new:
                 parts.append(ColdStart("load_drafter", perf_counter() - start, variant.variant_id))
-            proposer, applied = self._drafter(variant, drafter)
-            self._decoders[variant.variant_id] = Decoder(
-                self._target, cache=self._cache(self._target), drafter=proposer, k=variant.k
-            )
-        return applied, parts
+            start = perf_counter()
+            pace, costs = self._pace(variant, proposer)
+            if costs:
+                parts.append(ColdStart("measure_costs", perf_counter() - start, variant.variant_id))
+            self._decoders[variant.variant_id] = self._decoder(proposer, pace)
+        return {**applied, **costs}, parts
 
     def decode(
         self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
@@ -150,8 +151,7 @@ class NativeSession:
         """Drop models and caches."""
         self._decoders.clear()
         self._caches.clear()
-        self._draft_models.clear()
-        self._draft_heads.clear()
+        self._drafters.clear()
         del self._target
 
     @property
@@ -185,43 +185,22 @@ class NativeSession:
             self._caches[model] = model.new_cache(**self._shape._asdict())
         return self._caches[model]
 
-    def _drafter(
-        self, variant: Variant, drafter: ResolvedModel | None
-    ) -> tuple[Drafter | None, dict[str, Any]]:
-        if variant.method == "ngram":
-            smallest, largest = int(variant.option("min_ngram")), int(variant.option("max_ngram"))
-            return NgramDrafter(min_ngram=smallest, max_ngram=largest), {"draft_sampling": "one-hot"}
-        if variant.method == "draft_model" and drafter is not None:
-            return self._independent(variant, drafter)
-        if variant.is_baseline:
-            return None, {}
-        raise UnsupportedError(f"the native backend doesn't run method.name={variant.method!r}.")
+    def _decoder(self, drafter: Drafter | None, pace: PacePlan) -> Decoder:
+        return Decoder(self._target, cache=self._cache(self._target), drafter=drafter, pace=pace)
 
-    def _draft_head(self, drafter: ResolvedModel) -> tuple[Linear | None, Tensor | None]:
-        """Head over the drafter's reduced vocabulary, and the ids of its outputs, where it has one."""
-        if drafter.revision not in self._draft_heads:
-            file = drafter.path / DRAFT_VOCAB_FILE
-            if not file.is_file():
-                return None, None
-            vocab = torch.from_numpy(np.load(file).astype(np.int64)).to(self._device)
-            scheme = self._settings.drafter_quantization
-            head = load_head(drafter.path, vocab, dtype=self._dtype, device=self._device, scheme=scheme)
-            self._draft_heads[drafter.revision] = head, vocab
-        return self._draft_heads[drafter.revision]
-
-    def _independent(self, variant: Variant, drafter: ResolvedModel) -> tuple[Drafter, dict[str, Any]]:
-        sampled = variant.option("draft_sampling") == "sampled"
-        head, vocab = self._draft_head(drafter) if variant.option("draft_vocab") else (None, None)
-        model = self._draft_models[drafter.revision]
-        cache = self._cache(model)
-        proposer = IndependentDrafter(model, cache=cache, head=head, vocab=vocab, sample=sampled)
-        applied = {
-            "draft_sampling": "sampled" if sampled else "greedy",
-            "draft_vocab_size": model.architecture.vocab_size if vocab is None else len(vocab),
-            "drafter_layers": model.architecture.num_layers,
-            "drafter_weight_bytes": model.weight_bytes + (0 if head is None else head.num_bytes),
-        }
-        return proposer, applied
+    def _pace(self, variant: Variant, drafter: Drafter | None) -> tuple[PacePlan, dict[str, Any]]:
+        """How a variant paces its steps, and the costs measured for it where it adapts."""
+        fixed = PacePlan(variant.k, rules=pace_rules(variant))
+        if not variant.option("adaptive"):
+            return fixed, {}
+        costs = measure_step_costs(
+            lambda pace: self._decoder(drafter, pace),
+            k=variant.k,
+            batch=self._shape.batch,
+            capacity=self._shape.capacity,
+        )
+        measured = {"measured_draft_s": list(costs.draft_s), "measured_verify_s": list(costs.verify_s)}
+        return replace(fixed, costs=costs), measured
 
 
 def free_memory_bytes(device: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""`python -m harness train`: make training data from a target, and distil a drafter from it."""
+"""`python -m harness train`: make training data from a target, and drafters from that."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigError
 from harness.models.catalogue import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from harness.models.checkpoint import CheckpointFacts
-    from harness.training.distil import DistilSettings
+    from harness.models.checkpoint import CheckpointFacts, ResolvedModel
+    from harness.training.corpus import Answer
+    from harness.training.distil import Distiller
+    from harness.training.head_student import HeadStudent
+    from harness.training.student import DistilSettings
 
 
 def main(arguments: list[str]) -> int:
-    """Run `corpus` or `draft`; see their `--help`."""
+    """Run `corpus`, `draft`, `medusa` or `eagle`; see their `--help`."""
     parser = argparse.ArgumentParser(prog="python -m harness train", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_corpus(commands.add_parser("corpus", help="let the target answer prompts, and keep what it thought"))
     _add_draft(commands.add_parser("draft", help="distil an independent draft model from a corpus"))
+    _add_medusa(commands.add_parser("medusa", help="train Medusa heads on a corpus"))
+    _add_eagle(commands.add_parser("eagle", help="train an EAGLE head on a corpus"))
     options = parser.parse_args(arguments)
     return int(options.run(options))
 
@@ -42,7 +47,8 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_corpus)
 
 
-def _add_draft(parser: argparse.ArgumentParser) -> None:
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    """What every drafter's training takes."""
     parser.add_argument("--target", default=DEFAULT_TARGET, help="model reference (default: %(default)s)")
     parser.add_argument(
         "--corpus", type=Path, nargs="+", required=True, help="folders made by `train corpus`"
@@ -50,10 +56,6 @@ def _add_draft(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of checkpoints; a restarted run goes on"
     )
-    parser.add_argument(
-        "--asset", type=Path, help="export the trained layers here, as the package ships them"
-    )
-    parser.add_argument("--layers", type=int, nargs="+", default=[0, 29], help="target layers to start from")
     parser.add_argument("--draft-vocab", type=int, default=8192, help="tokens of the reduced head")
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
@@ -64,7 +66,41 @@ def _add_draft(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held-out", type=int, default=150, help="answers kept for evaluation")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--asset", type=Path, help="export the trained tensors here, as the package ships them"
+    )
+
+
+def _add_draft(parser: argparse.ArgumentParser) -> None:
+    _add_training(parser)
+    parser.add_argument("--layers", type=int, nargs="+", default=[0, 29], help="target layers to start from")
     parser.set_defaults(run=_draft)
+
+
+def _add_head(parser: argparse.ArgumentParser) -> None:
+    """What the training of a drafter on hidden states takes."""
+    _add_training(parser)
+    parser.add_argument(
+        "--features", type=Path, help="folder of the target's hidden states (default: in --out)"
+    )
+    parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
+    parser.add_argument("--max-prompt-tokens", type=int, default=96, help="longer prompts are cut")
+    parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
+
+
+def _add_medusa(parser: argparse.ArgumentParser) -> None:
+    _add_head(parser)
+    parser.add_argument("--heads", type=int, default=4, help="drafted tokens, one per head")
+    parser.add_argument("--blocks", type=int, default=1, help="residual blocks per head")
+    parser.set_defaults(run=_medusa)
+
+
+def _add_eagle(parser: argparse.ArgumentParser) -> None:
+    _add_head(parser)
+    parser.add_argument("--steps", type=int, default=3, help="drafted tokens unrolled in training")
+    parser.add_argument("--feature-weight", type=float, default=0.2, help="of the distance to hidden states")
+    parser.add_argument("--random-start", action="store_true", help="don't start from the last layer")
+    parser.set_defaults(run=_eagle)
 
 
 def _corpus(options: argparse.Namespace) -> int:
@@ -90,25 +126,110 @@ def _draft(options: argparse.Namespace) -> int:
     from harness.models.tokenizer import load_tokenizer
     from harness.training.distil import Distiller
     from harness.training.held_out import split_answers
-    from harness.training.student import save_checkpoint
+    from harness.training.student import Student, save_checkpoint
 
     target = resolve_model(options.target)
     train, held_out = split_answers(options.corpus, count=options.held_out)
     settings = _distil_settings(options, target.facts)
     distiller = Distiller(
-        target.path,
         options.out,
+        make_student=lambda vocab: Student(
+            target.path, layer_indices=settings.layer_indices, draft_vocab=vocab
+        ),
         train=train,
         held_out=held_out,
         settings=settings,
         eos_ids=load_tokenizer(target.path).eos_ids,
         vocab_size=target.facts.vocab_size,
     )
-    progress = distiller.run()
+    distiller.run()
     checkpoint = options.out / "model"
     save_checkpoint(distiller.student, target.path, checkpoint, draft_vocab=distiller.draft_vocab)
+    facts = _write_facts(options.out, distiller, train, held_out)
+    print(f"checkpoint: {checkpoint}")
+    if options.asset:
+        export_drafter_asset(checkpoint, options.asset, base=target, card=facts)
+        print(f"asset: {options.asset}")
+    return 0
+
+
+def _medusa(options: argparse.Namespace) -> int:
+    from harness.training.medusa import MedusaSettings, MedusaStudent
+
+    settings = MedusaSettings(**_common_settings(options), num_heads=options.heads, num_blocks=options.blocks)
+    _at_least_one(options, "heads", "blocks")
+    return _train_head(
+        options, settings, lambda path, vocab: MedusaStudent(path, settings, draft_vocab=vocab)
+    )
+
+
+def _eagle(options: argparse.Namespace) -> int:
+    from harness.training.eagle import EagleSettings, EagleStudent
+
+    settings = EagleSettings(
+        **_common_settings(options),
+        num_steps=options.steps,
+        feature_weight=options.feature_weight,
+        warm_start=not options.random_start,
+    )
+    _at_least_one(options, "steps")
+    return _train_head(options, settings, lambda path, vocab: EagleStudent(path, settings, draft_vocab=vocab))
+
+
+def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
+    from harness.models.head_asset import export_head_asset
+    from harness.models.sources import resolve_model
+    from harness.models.tokenizer import load_tokenizer
+    from harness.training.distil import Distiller
+    from harness.training.held_out import split_answers
+
+    target = resolve_model(options.target)
+    _check_draft_vocab(options.draft_vocab, target.facts)
+    train, held_out = split_answers(options.corpus, count=options.held_out)
+    _attach_features(options, target, [*train, *held_out])
+    distiller: Distiller[HeadStudent] = Distiller(
+        options.out,
+        make_student=lambda vocab: make(target.path, vocab),
+        train=train,
+        held_out=held_out,
+        settings=settings,
+        eos_ids=load_tokenizer(target.path).eos_ids,
+        vocab_size=target.facts.vocab_size,
+    )
+    distiller.run()
+    checkpoint = options.out / "model"
+    distiller.student.save(target.path, checkpoint)
+    facts = _write_facts(options.out, distiller, train, held_out)
+    print(f"checkpoint: {checkpoint}")
+    if options.asset:
+        export_head_asset(checkpoint, options.asset, kind=options.command, base=target, card=facts)
+        print(f"asset: {options.asset}")
+    return 0
+
+
+def _attach_features(options: argparse.Namespace, target: ResolvedModel, answers: list[Answer]) -> None:
+    import torch
+
+    from harness.engine.weights import load_transformer
+    from harness.training.features import attach_features
+
+    torch.set_num_threads(options.threads)
+    attach_features(
+        answers,
+        load_transformer(target.path),
+        options.features or options.out,
+        target_id=target.weights_sha256,
+        max_prompt_tokens=options.max_prompt_tokens,
+        tokens_per_batch=options.tokens_per_batch,
+    )
+
+
+def _write_facts(
+    out: Path, distiller: Distiller[Any], train: list[Answer], held_out: list[Answer]
+) -> dict[str, Any]:
+    progress = distiller.progress
     facts = {
-        "settings": asdict(settings),
+        "settings": asdict(distiller.settings),
         "training": {
             "steps": progress.step,
             "seconds": round(progress.seconds),
@@ -117,16 +238,26 @@ def _draft(options: argparse.Namespace) -> int:
         "corpus": {"answers": len(train), "answer_tokens": sum(len(a.answer_tokens) for a in train)},
         "held_out": {"answers": len(held_out), **progress.history[-1]},
     }
-    (options.out / "facts.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    print(f"checkpoint: {checkpoint}")
-    if options.asset:
-        export_drafter_asset(checkpoint, options.asset, base=target, card=facts)
-        print(f"asset: {options.asset}")
-    return 0
+    (out / "facts.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
+
+
+def _common_settings(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "draft_vocab_size": options.draft_vocab,
+        "epochs": options.epochs,
+        "learning_rate": options.learning_rate,
+        "tokens_per_batch": options.tokens_per_batch,
+        "max_prompt_tokens": options.max_prompt_tokens,
+        "overlap_weight": options.overlap_weight,
+        "seed": options.seed,
+        "checkpoint_every_s": options.checkpoint_every_s,
+        "num_threads": options.threads,
+    }
 
 
 def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> DistilSettings:
-    from harness.training.distil import DistilSettings
+    from harness.training.student import DistilSettings
 
     settings = DistilSettings(
         layer_indices=tuple(options.layers),
@@ -140,8 +271,16 @@ def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> Di
     )
     if any(not 0 <= layer < target.num_layers for layer in settings.layer_indices):
         raise ConfigError("--layers", f"must be from 0 to {target.num_layers - 1}", options.layers)
-    if not 1 <= settings.draft_vocab_size <= target.vocab_size:
-        raise ConfigError(
-            "--draft-vocab", f"must be from 1 to {target.vocab_size}", settings.draft_vocab_size
-        )
+    _check_draft_vocab(settings.draft_vocab_size, target)
     return settings
+
+
+def _check_draft_vocab(size: int, target: CheckpointFacts) -> None:
+    if not 1 <= size <= target.vocab_size:
+        raise ConfigError("--draft-vocab", f"must be from 1 to {target.vocab_size}", size)
+
+
+def _at_least_one(options: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) < 1:
+            raise ConfigError(f"--{name}", "must be at least 1", getattr(options, name))

@@ -68,11 +68,15 @@ class PairConfig:
         name: what reports call the pair.
         target: model reference: `pypi:`, `path:` or `hub:`.
         drafter: model reference of the draft model, `asset:` for a shipped one; null where none exists.
+        eagle: reference of the EAGLE head; null where none exists.
+        medusa: reference of the Medusa heads; null where none exist.
     """
 
     name: str = "???"
     target: str = "???"
     drafter: str | None = None
+    eagle: str | None = None
+    medusa: str | None = None
 
 
 @dataclass
@@ -80,10 +84,10 @@ class MethodConfig:
     """A way to draft, at one or several numbers of drafted tokens.
 
     Attributes:
-        name: `autoregressive`, `draft_model` or `ngram`; on vLLM also `suffix`, `eagle`, `eagle3`, `medusa`
+        name: `autoregressive`, `draft_model`, `eagle`, `medusa` or `ngram`; on vLLM also `suffix`, `eagle3`
             and `mtp`.
         k: drafted tokens per step: one number or a list; each becomes a variant of the cell.
-        drafter: replaces the pair's draft model.
+        drafter: replaces the pair's draft model, EAGLE head or Medusa heads.
         draft_sampling: at temperature above 0, `sampled` draws drafts from the drafter's distribution,
             `greedy` proposes its likeliest token.
         draft_vocab: let the native engine draft from the drafter's reduced vocabulary where it has one.
@@ -91,6 +95,12 @@ class MethodConfig:
         max_ngram: longest match of `ngram`, in tokens.
         k_by_batch: vLLM's number of drafted tokens by load, `[[from, to, k], ...]` in running sequences; k is
             then the largest one.
+        tree: draft a tree of this shape, k tokens deep at most: a list of paths, a list of the number of
+            children of each node, or `{nodes: 8, breadth: 3}`; null drafts chains.
+        adaptive: choose each step's number of tokens, k at most, from acceptance and measured costs.
+        min_output_tokens: draft nothing for sequences whose output limit is below it; 0 always drafts.
+        max_prompt_tokens: draft nothing for longer prompts; null always drafts.
+        max_batch: draft nothing while more sequences than this are decoded together; null always drafts.
     """
 
     name: str = "draft_model"
@@ -101,6 +111,11 @@ class MethodConfig:
     min_ngram: int = 1
     max_ngram: int = 3
     k_by_batch: Any = None
+    tree: Any = None
+    adaptive: bool = False
+    min_output_tokens: int = 0
+    max_prompt_tokens: int | None = None
+    max_batch: int | None = None
 
 
 @dataclass

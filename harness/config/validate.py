@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from harness.config.engines import check_k_by_batch, check_vllm, quantization_formats
+from harness.config.pacing import check_pacing, drafter_ref, pair_field
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
@@ -168,15 +169,15 @@ def _measure(config: HarnessConfig) -> None:
 
 def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
     known = find_method(method.name, field=f"{field}.name")
-    if known.drafts:
-        k_values(method, field=field)
-    if known.needs_drafter and not (method.drafter or config.pair.drafter):
+    longest = max(k_values(method, field=field)) if known.drafts else 0
+    if known.needs_drafter and not drafter_ref(method, config.pair):
         raise ConfigError(
             f"{field}.drafter",
-            f"must name a draft model for {method.name}",
+            f"must name what {method.name} drafts with",
             None,
-            f"The pair {config.pair.name!r} has none: set pair.drafter, or use method=ngram.",
+            f"The pair {config.pair.name!r} has none: set pair.{pair_field(method)}, or use method=ngram.",
         )
+    check_pacing(method, field, backend=config.backend.name, longest=longest)
     _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
     _at_least(f"{field}.min_ngram", method.min_ngram, 1)
     _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)

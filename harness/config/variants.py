@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.config.pacing import drafter_ref, longest_draft, pacing_options
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
 from harness.errors import ConfigError
@@ -31,12 +32,16 @@ def variants_of(config: HarnessConfig) -> list[Variant]:
 
 
 def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
-    drafter: str | None = None
-    options: tuple[tuple[str, Any], ...]
-    options = (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram))
+    pacing, k = pacing_options(method), longest_draft(method, k)
     if find_method(method.name).needs_drafter:
-        drafter = method.drafter or config.pair.drafter
-        options = (("draft_sampling", method.draft_sampling), ("draft_vocab", method.draft_vocab))
+        drafter = drafter_ref(method, config.pair)
+        options: tuple[tuple[str, Any], ...] = (
+            ("draft_sampling", method.draft_sampling),
+            ("draft_vocab", method.draft_vocab),
+        )
+    else:
+        drafter = None
+        options = (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram))
     by_batch = () if method.k_by_batch is None else (("k_by_batch", method.k_by_batch),)
     synthetic = config.vllm is not None and config.vllm.rejection_sample_method == "synthetic"
-    return Variant(method.name, k, drafter, (*options, *by_batch), lossless=not synthetic)
+    return Variant(method.name, k, drafter, (*options, *pacing, *by_batch), lossless=not synthetic)

@@ -11,6 +11,9 @@ from torch import Tensor
 from harness.engine.architecture import Architecture
 from harness.errors import UnsupportedError
 
+SPARE_ROWS = 64
+"""Rows behind the capacity: for padding, and for the branches of draft trees."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -18,19 +21,26 @@ class Placement:
 
     Attributes:
         total: cached rows to attend to, the new ones included.
-        start: the common length of all sequences, None where they differ.
+        start: row of the first new token of every sequence, None where their lengths differ.
         rows: [batch, 1] sequence of each new token, where lengths differ.
         positions: [batch, new] row of each new token, where lengths differ.
+        angles: [batch, new] position of each new token, where it isn't its row: in draft trees.
         mask: [batch, new, total] True where a token may look; None where plain causal rules say it.
         is_causal: the new tokens start the sequence and see each other in order.
+        first: row past the committed ones that the first new token goes to.
+        branches: [batch, new] int64 of draft trees: bit i says whether a token sees the i-th row past the
+            committed ones; the same as `mask` says, for kernels that build none.
     """
 
     total: int
     start: int | None
     rows: Tensor | None = None
     positions: Tensor | None = None
+    angles: Tensor | None = None
     mask: Tensor | None = None
     is_causal: bool = False
+    first: int = 0
+    branches: Tensor | None = None
 
 
 class KVCache:
@@ -38,10 +48,11 @@ class KVCache:
 
     Rows past a sequence's length hold leftovers of rejected drafts and of padding. They're never
     attended to and are overwritten by the next forward, so dropping a token is only a smaller length.
-    One row more than the capacity takes the padding of a sequence that is full while others aren't.
+    `SPARE_ROWS` behind the capacity take the padding of a sequence that is full while others aren't, and
+    those nodes of a draft tree that lie behind its longest path.
 
     Attributes:
-        keys: per layer [batch, num_kv_heads, capacity + 1, head_dim].
+        keys: per layer [batch, num_kv_heads, capacity + SPARE_ROWS, head_dim].
         values: like `keys`.
         lengths: committed tokens per sequence.
         capacity: most tokens of a sequence.
@@ -67,7 +78,7 @@ class KVCache:
                 f"{capacity} tokens of context were asked for, but the model's positions end at "
                 f"{architecture.max_positions}. Shorten the prompts or lower workload.max_output_tokens."
             )
-        shape = (batch, architecture.num_kv_heads, capacity + 1, architecture.head_dim)
+        shape = (batch, architecture.num_kv_heads, capacity + SPARE_ROWS, architecture.head_dim)
         layers = range(architecture.num_layers)
         self._all_keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
         self._all_values = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
@@ -84,7 +95,7 @@ class KVCache:
     @staticmethod
     def size_bytes(architecture: Architecture, *, batch: int, capacity: int, dtype: torch.dtype) -> int:
         """Memory that a cache takes."""
-        rows = 2 * architecture.num_layers * architecture.num_kv_heads * batch * (capacity + 1)
+        rows = 2 * architecture.num_layers * architecture.num_kv_heads * batch * (capacity + SPARE_ROWS)
         return rows * architecture.head_dim * dtype.itemsize
 
     def clear(self, batch: int | None = None) -> None:
@@ -122,6 +133,22 @@ class KVCache:
         view.lengths = self.lengths[start:stop]
         view.capacity, view.max_batch = self.capacity, stop - start
         return view
+
+    def gather(self, row: int, nodes: Sequence[int]) -> None:
+        """Bring the accepted path of a tree together, before it is committed.
+
+        Args:
+            row: of the sequence; its tree lies behind its committed rows, the root first.
+            nodes: accepted ones, from below the root downwards.
+        """
+        if list(nodes) == list(range(1, len(nodes) + 1)):
+            return
+        root = self.lengths[row]
+        rows = [root + node for node in nodes]
+        for tensor in (*self.keys, *self.values):
+            own = tensor[row]
+            # indexing by a list copies, so that no row is overwritten before it was read
+            own[:, root + 1 : root + 1 + len(rows)] = own[:, rows]
 
     def place(self, new: int) -> Placement:
         """Say where `new` tokens per sequence go and what each of them may see."""

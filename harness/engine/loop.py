@@ -9,12 +9,16 @@ import torch
 from torch import Tensor
 
 from harness.engine.cache import KVCache
-from harness.engine.drafters.base import Drafter, Turn
+from harness.engine.drafters.base import Drafter, HiddenReader, Turn
 from harness.engine.model import Transformer
+from harness.engine.pace import PacePlan
 from harness.engine.prefill import prefill_prompts
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import DecodedSequence, Request
-from harness.engine.verify import Proposal, Verdict, verify_choices, verify_sampled
+from harness.engine.tree import TreeProposal, parents_of
+from harness.engine.tree_placement import place_trees
+from harness.engine.tree_verify import judge_choices, judge_sampled
+from harness.engine.verify import Proposal, Verdict
 from harness.errors import UnsupportedError
 from harness.records import Decoded
 
@@ -27,17 +31,24 @@ class Decoder:
         cache: of the target; says how many sequences fit, and how many tokens of each. Decoders that
             don't run at the same time may share it.
         drafter: proposes tokens; None decodes autoregressively.
-        k: drafted tokens per step.
+        k: drafted tokens per step; of a tree, of its longest path.
+        pace: decides instead of `k` how many tokens each sequence's steps draft.
     """
 
     def __init__(
-        self, target: Transformer, *, cache: KVCache, drafter: Drafter | None = None, k: int = 0
+        self,
+        target: Transformer,
+        *,
+        cache: KVCache,
+        drafter: Drafter | None = None,
+        k: int = 0,
+        pace: PacePlan | None = None,
     ) -> None:
         """See the class."""
         self._target = target
         self._cache = cache
         self._drafter = drafter
-        self._k = k
+        self._pace = pace or PacePlan(k)
 
     def decode(
         self,
@@ -82,7 +93,7 @@ class Decoder:
         sequences = [
             DecodedSequence(requests[index], eos_ids=eos_ids, device=self._target.device) for index in order
         ]
-        decoded = _Run(self._target, self._cache, self._drafter, self._k, sampling).decode(sequences)
+        decoded = _Run(self._target, self._cache, self._drafter, self._pace, sampling).decode(sequences)
         by_index = dict(zip(order, decoded, strict=True))
         return [by_index[index] for index in range(len(requests))]
 
@@ -109,17 +120,22 @@ class _Run:
         target: Transformer,
         cache: KVCache,
         drafter: Drafter | None,
-        k: int,
+        pace: PacePlan,
         sampling: SamplingParams,
     ) -> None:
         self._target, self._cache = target, cache
-        self._drafter, self._k = drafter, k
+        self._drafter, self._pace = drafter, pace
+        self._reader = drafter if isinstance(drafter, HiddenReader) else None
         self._sampling = sampling
         self._active: list[DecodedSequence] = []
 
     def decode(self, sequences: Sequence[DecodedSequence]) -> list[Decoded]:
         started = perf_counter()
         self._active = list(sequences)
+        self._paces = {
+            sequence: self._pace.start(prompt_tokens=len(sequence.tokens), max_new_tokens=sequence.limit)
+            for sequence in sequences
+        }
         self._prefill()
         first_token = perf_counter()
         ended = dict.fromkeys(sequences, first_token)
@@ -137,11 +153,14 @@ class _Run:
     def _prefill(self) -> None:
         prompts = [sequence.tokens for sequence in self._active]
         self._cache.clear(len(prompts))
-        logits = self._target.head(prefill_prompts(self._target, prompts, self._cache))
+        collected: list[Tensor] | None = [] if self._reader else None
+        logits = self._target.head(prefill_prompts(self._target, prompts, self._cache, collected=collected))
         nothing = [Proposal()] * len(prompts)
         verdicts = self._verdicts(logits, nothing)
         if self._drafter is not None:
             self._drafter.begin(prompts)
+        if self._reader is not None and collected is not None:
+            self._reader.read_hidden(collected)
         for sequence, proposal, verdict in zip(self._active, nothing, verdicts, strict=True):
             sequence.commit(proposal, verdict)
 
@@ -158,8 +177,9 @@ class _Run:
         for sequence, proposal, verdict, count in zip(
             self._active, proposals, verdicts, emitted, strict=True
         ):
+            self._paces[sequence].observe(proposal.length, verdict.num_accepted)
             sequence.steps.add(
-                proposed=len(proposal.tokens),
+                proposed=proposal.length,
                 accepted=verdict.num_accepted,
                 emitted=count,
                 draft_s=drafted - start,
@@ -167,7 +187,11 @@ class _Run:
             )
 
     def _propose(self) -> list[Proposal]:
-        limits = [max(0, min(self._k, sequence.num_wanted)) for sequence in self._active]
+        limits = [0] * len(self._active)
+        if self._pace.rules.allows_batch(len(self._active)):
+            limits = [
+                max(0, min(self._paces[sequence].length(), sequence.num_wanted)) for sequence in self._active
+            ]
         if self._drafter is None or not any(limits):
             return [Proposal()] * len(limits)
         turns = [
@@ -181,16 +205,28 @@ class _Run:
             [sequence.tokens[-1], *proposal.tokens]
             for sequence, proposal in zip(self._active, proposals, strict=True)
         ]
-        logits = self._target.head(self._target.forward_rows(rows, self._cache))
-        verdicts = self._verdicts(logits, proposals)
+        placement = None
+        if any(isinstance(proposal, TreeProposal) for proposal in proposals):
+            placement = place_trees(self._cache, [parents_of(proposal) for proposal in proposals])
+        hidden = self._target.forward_rows(rows, self._cache, placement)
+        verdicts = self._verdicts(self._target.head(hidden), proposals)
+        self._commit_rows(torch.split(hidden, [len(row) for row in rows]), verdicts)
+        return verdicts
+
+    def _commit_rows(self, hidden: Sequence[Tensor], verdicts: list[Verdict]) -> None:
         accepted = [verdict.num_accepted for verdict in verdicts]
+        for row, verdict in enumerate(verdicts):
+            self._cache.gather(row, verdict.nodes)
         # the last committed token and the accepted drafts are cached now; rejected rows are dropped
         self._cache.lengths = [
             length + 1 + count for length, count in zip(self._cache.lengths, accepted, strict=True)
         ]
         if self._drafter is not None:
             self._drafter.settle(accepted)
-        return verdicts
+        if self._reader is not None:
+            self._reader.read_hidden(
+                [states[[0, *verdict.nodes]] for states, verdict in zip(hidden, verdicts, strict=True)]
+            )
 
     def _verdicts(self, logits: Tensor, proposals: list[Proposal]) -> list[Verdict]:
         """Judge proposals by their logits [sum of len(tokens) + 1, vocab], one below the other."""
@@ -198,9 +234,9 @@ class _Run:
         if self._sampling.is_greedy:
             choices = iter(logits.argmax(-1).tolist())
             chosen = [[next(choices) for _ in range(count)] for count in counts]
-            return [verify_choices(ids, p) for ids, p in zip(chosen, proposals, strict=True)]
+            return [judge_choices(ids, p) for ids, p in zip(chosen, proposals, strict=True)]
         parts = zip(torch.split(logits, counts), proposals, self._active, strict=True)
-        return [verify_sampled(rows, p, self._sampling, s.generator) for rows, p, s in parts]
+        return [judge_sampled(rows, p, self._sampling, s.generator) for rows, p, s in parts]
 
     def _retire(self) -> None:
         """Let ended sequences go; the last active ones move into the rows they leave."""

@@ -23,7 +23,7 @@ from harness.engine.rope import rope_table, rotate
 class Layer:
     """One decoder layer with fused projections."""
 
-    input_norm: Tensor
+    input_norm: Tensor | None
     qkv: Linear
     output: Linear
     post_norm: Tensor
@@ -52,7 +52,7 @@ class Transformer:
         *,
         embeddings: Tensor,
         layers: list[Layer],
-        norm: Tensor,
+        norm: Tensor | None,
         head: Linear,
     ) -> None:
         """Take weights already on their device; see `harness.engine.weights.load_transformer`."""
@@ -89,19 +89,23 @@ class Transformer:
         """Of keys and values: float32 on CPUs, where attention over bfloat16 rows is four times slower."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
 
-    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
         """Run new tokens behind each sequence's committed length; lengths are left as they were.
 
         Args:
             tokens: [batch, new] int64 token ids.
             cache: of the same batch; its rows past the lengths are overwritten.
+            placement: where they go and what they see; None lets them follow each other.
 
         Returns:
             Hidden states after the last norm, [batch, new, hidden_size].
         """
-        placement = cache.place(tokens.shape[1])
+        return self.run(functional.embedding(tokens, self.embeddings), cache, placement)
+
+    def run(self, x: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
+        """`forward` from the first layer's inputs on, [batch, new, hidden_size]."""
+        placement = placement or cache.place(x.shape[1])
         rotations = self._rotation_rows(cache, placement)
-        x = functional.embedding(tokens, self.embeddings)
         for index, layer in enumerate(self.layers):
             mixed = self._attention(layer, index, self._rms(x, layer.input_norm), cache, placement, rotations)
             x = layer.output.add_to(x, mixed)
@@ -109,23 +113,20 @@ class Transformer:
             x = layer.down.add_to(x, functional.silu(gate) * up)
         return self._rms(x, self.norm)
 
-    def forward_rows(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+    def forward_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> Tensor:
         """Like `forward` for sequences that may get different numbers of tokens.
 
         Args:
             rows: [batch] new token ids of each sequence; may be empty, though not all of them.
             cache: of the same batch.
+            placement: of the longest row's tokens; None lets them follow each other.
 
         Returns:
             [sum of len(row), hidden_size], one sequence below the other.
         """
-        counts = [len(row) for row in rows]
-        longest = max(counts)
-        filled = [[*row, *[0] * (longest - len(row))] for row in rows]
-        hidden = self.forward(torch.tensor(filled, device=self.device), cache)
-        if min(counts) == longest:
-            return hidden.flatten(0, 1)
-        return torch.cat([states[:count] for states, count in zip(hidden, counts, strict=True)])
+        return unpadded(self.forward(padded(rows, self.device), cache, placement), rows)
 
     def prefill(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Run a prompt, commit it and return the last position's hidden state [batch, hidden_size]."""
@@ -150,6 +151,13 @@ class Transformer:
             return hidden[counts[0] - 1 :: counts[0]]
         return hidden[[end - 1 for end in accumulate(counts)]]
 
+    def feed_all(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Sequence[Tensor]:
+        """`feed` that gives the hidden states after every new token, [len(row), hidden_size] of each row."""
+        hidden = self.forward_rows(rows, cache)
+        counts = [len(row) for row in rows]
+        cache.lengths = [length + count for length, count in zip(cache.lengths, counts, strict=True)]
+        return torch.split(hidden, counts)
+
     def _attention(
         self,
         layer: Layer,
@@ -171,12 +179,44 @@ class Transformer:
         keys, values = cache.write(index, query_key[:, arch.num_heads :], values, placement)
         return attend(query_key[:, : arch.num_heads], keys, values, placement).to(x.dtype)
 
-    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(x, weight, self.architecture.norm_eps)
+    def _rms(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return x if weight is None else rms_norm(x, weight, self.architecture.norm_eps)
 
     def _rotation_rows(self, cache: KVCache, placement: Placement) -> Tensor:
         if self._rotations.shape[0] <= cache.capacity:
             self._rotations = rope_table(self.architecture, cache.capacity + 1).to(self.device)
+        if placement.angles is not None:
+            return self._rotations[placement.angles].unsqueeze(1)
         if placement.start is not None:
             return self._rotations[placement.start : placement.total]
         return self._rotations[placement.positions].unsqueeze(1)
+
+
+def last_states(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+    """Of each row the hidden state after its last token; anything where it has none.
+
+    Args:
+        hidden: [batch, longest, size].
+        rows: [batch] the tokens they belong to.
+
+    Returns:
+        [batch, size].
+    """
+    last = [max(0, len(row) - 1) for row in rows]
+    if min(last) == hidden.shape[1] - 1:
+        return hidden[:, -1]
+    return hidden[torch.arange(len(last), device=hidden.device), torch.tensor(last, device=hidden.device)]
+
+
+def unpadded(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+    """[batch, longest, size] to [tokens of all rows, size]."""
+    counts = [len(row) for row in rows]
+    if min(counts) == hidden.shape[1]:
+        return hidden.flatten(0, 1)
+    return torch.cat([states[:count] for states, count in zip(hidden, counts, strict=True)])
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Token ids as [len(rows), longest] int64, shorter rows filled up at their end."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)

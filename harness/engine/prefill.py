@@ -16,13 +16,20 @@ MOST_TOKENS = 4096
 """Of a group of two or more, so that activations stay small beside the weights."""
 
 
-def prefill_prompts(model: Transformer, prompts: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+def prefill_prompts(
+    model: Transformer,
+    prompts: Sequence[Sequence[int]],
+    cache: KVCache,
+    *,
+    collected: list[Tensor] | None = None,
+) -> Tensor:
     """Run prompts of any lengths from an empty cache and commit them.
 
     Args:
         model: runs them.
         prompts: [batch] token ids; neighbours of similar length run together, so they should be sorted.
         cache: cleared, of the same batch.
+        collected: takes each prompt's hidden states [tokens, hidden_size], in order.
 
     Returns:
         [batch, hidden_size] after each prompt's last token; anything for an empty prompt.
@@ -33,7 +40,14 @@ def prefill_prompts(model: Transformer, prompts: Sequence[Sequence[int]], cache:
             hidden.append(model.embeddings.new_zeros(stop - start, model.architecture.hidden_size))
             continue
         group = cache if stop - start == cache.batch else cache.rows(start, stop)
-        hidden.append(model.feed(prompts[start:stop], group))
+        if collected is None:
+            hidden.append(model.feed(prompts[start:stop], group))
+        else:
+            states = model.feed_all(prompts[start:stop], group)
+            hidden.append(
+                torch.stack([own[-1] if len(own) else own.new_zeros(own.shape[1]) for own in states])
+            )
+            collected += states
         cache.lengths[start:stop] = group.lengths
     return torch.cat(hidden)
 

@@ -34,6 +34,7 @@ class DecodedSequence:
         output: what was written so far.
         generator: of the sequence's own random numbers.
         steps: what each step did.
+        limit: most tokens to write.
     """
 
     def __init__(self, request: Request, *, eos_ids: frozenset[int], device: torch.device) -> None:
@@ -42,24 +43,24 @@ class DecodedSequence:
         self.output: list[int] = []
         self.generator = torch.Generator(device=device).manual_seed(request.seed)
         self.steps = Steps()
-        self._limit, self._eos = request.max_new_tokens, eos_ids
+        self.limit, self._eos = request.max_new_tokens, eos_ids
         self._truncated = False
 
     @property
     def has_ended(self) -> bool:
         """Whether the limit is reached or an end token was written."""
-        return len(self.output) >= self._limit or self.output[-1] in self._eos
+        return len(self.output) >= self.limit or self.output[-1] in self._eos
 
     @property
     def num_wanted(self) -> int:
         """Tokens worth drafting: the target adds one of its own, so drafting the last would be wasted."""
-        return self._limit - len(self.output) - 1
+        return self.limit - len(self.output) - 1
 
     def commit(self, proposal: Proposal, verdict: Verdict) -> int:
         """Write what stands of a proposal and the target's own token; returns how many fit."""
-        tokens = [*proposal.tokens[: verdict.num_accepted], verdict.next_token]
+        tokens = [*(proposal.tokens[node - 1] for node in verdict.nodes), verdict.next_token]
         end = next((i + 1 for i, token in enumerate(tokens) if token in self._eos), len(tokens))
-        kept = tokens[: min(end, self._limit - len(self.output))]
+        kept = tokens[: min(end, self.limit - len(self.output))]
         self._truncated = len(kept) < len(tokens)
         self.tokens += kept
         self.output += kept

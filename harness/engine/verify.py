@@ -26,6 +26,11 @@ class Proposal:
     probs: Tensor | None = None
     vocab: Tensor | None = None
 
+    @property
+    def length(self) -> int:
+        """Tokens that stand where all of them are accepted."""
+        return len(self.tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -33,6 +38,11 @@ class Verdict:
 
     num_accepted: int
     next_token: int
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """Numbers of the accepted tokens, counted from 1."""
+        return range(1, self.num_accepted + 1)
 
 
 def verify_greedy(logits: Tensor, proposal: Proposal) -> Verdict:

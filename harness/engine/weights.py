@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from harness.engine.architecture import Architecture
 from harness.engine.compiled.build import load_kernels
-from harness.engine.compiled.packing import pack
+from harness.engine.compiled.packing import PackedMatrix, pack
 from harness.engine.compiled.transformer import CompiledLinear, CompiledTransformer, PackedLayer, why_not
 from harness.engine.linear import Linear, make_linear
 from harness.engine.model import Layer, Transformer
@@ -43,33 +42,109 @@ def load_transformer(
         ModelSourceError: no safetensors, or a tensor missing.
     """
     architecture = Architecture.from_checkpoint(path)
-    tensors = _Tensors(path, dtype, device)
+    tensors = CheckpointTensors(path, dtype, device)
     embeddings = tensors.get("model.embed_tokens.weight")
     head_weight = embeddings if architecture.tied_head else tensors.get("lm_head.weight")
-    norm = tensors.get("model.norm.weight")
-    indices = range(architecture.num_layers)
-    if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
-        make = partial(_linear, scheme=scheme)
-        layers = [Layer(**_layer(tensors, architecture, index, make)) for index in indices]
-        head = make(head_weight, None)
-        return Transformer(architecture, embeddings=embeddings, layers=layers, norm=norm, head=head)
-    check_scheme(scheme, torch.device(device))
-    packed = partial(pack, scheme=scheme)
-    return CompiledTransformer(
-        kernels,
+    maker = LinearMaker(architecture, dtype=dtype, device=device, scheme=scheme)
+    return assemble(
+        tensors,
         architecture,
+        maker,
         embeddings=embeddings,
-        layers=[PackedLayer.of(**_layer(tensors, architecture, index, packed)) for index in indices],
-        norm=norm.float(),
-        head=packed(head_weight),
+        prefixes=[f"model.layers.{index}." for index in range(architecture.num_layers)],
+        norm=tensors.get("model.norm.weight"),
+        head=maker.linear(head_weight),
     )
 
 
-def kernels_for(architecture: Architecture, *, dtype: torch.dtype, device: torch.device | str) -> Any:
-    """The compiled kernels where they can run a model, or the reason why PyTorch's run it."""
-    if torch.device(device).type != "cpu" or dtype != torch.bfloat16:
-        return "compiled kernels are for bfloat16 on CPUs"
-    return why_not(architecture) or load_kernels()
+class LinearMaker:
+    """Lays weight matrices out for what will multiply with them: the compiled kernels, or PyTorch's.
+
+    Args:
+        architecture: of the model they belong to.
+        dtype: of activations.
+        device: where it runs.
+        scheme: how to quantise them.
+
+    Attributes:
+        kernels: the compiled kernels where they can run the model, or the reason why not.
+
+    Raises:
+        UnsupportedError: the device can't run the scheme.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        scheme: str = "none",
+    ) -> None:
+        """See the class."""
+        check_scheme(scheme, torch.device(device))
+        self._scheme = scheme
+        self.kernels: Any = "compiled kernels are for bfloat16 on CPUs"
+        if torch.device(device).type == "cpu" and dtype == torch.bfloat16:
+            self.kernels = why_not(architecture) or load_kernels()
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled kernels multiply."""
+        return not isinstance(self.kernels, str)
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
+        """A matrix [out_features, in_features] that is used alone."""
+        if self.is_compiled:
+            return CompiledLinear(self.kernels, self.pack(weight, bias))
+        if self._scheme == "none":
+            return make_linear(weight, bias)
+        return make_quantized_linear(weight, bias, self._scheme)
+
+    def pack(self, weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
+        """A matrix that the compiled kernels use inside a forward pass."""
+        return pack(weight, bias, scheme=self._scheme)
+
+
+def assemble(
+    tensors: CheckpointTensors,
+    architecture: Architecture,
+    maker: LinearMaker,
+    *,
+    embeddings: Tensor,
+    prefixes: Sequence[str],
+    norm: Tensor | None,
+    head: Linear,
+    has_input_norm: bool = True,
+) -> Transformer:
+    """Put a transformer together.
+
+    Args:
+        tensors: of the checkpoint.
+        architecture: shape facts.
+        maker: lays out its matrices.
+        embeddings: [vocab_size, hidden_size].
+        prefixes: what the names of each decoder layer's tensors begin with.
+        norm: behind the last layer; None where there is none.
+        head: the LM head.
+        has_input_norm: whether layers have a norm before the attention; an EAGLE layer has none.
+    """
+    make = maker.pack if maker.is_compiled else maker.linear
+    parts = [
+        _layer_parts(tensors, architecture, prefix, make, has_input_norm=has_input_norm)
+        for prefix in prefixes
+    ]
+    if not maker.is_compiled:
+        layers = [Layer(**part) for part in parts]
+        return Transformer(architecture, embeddings=embeddings, layers=layers, norm=norm, head=head)
+    return CompiledTransformer(
+        maker.kernels,
+        architecture,
+        embeddings=embeddings,
+        layers=[PackedLayer.of(**part) for part in parts],
+        norm=None if norm is None else norm.float(),
+        head=head,
+    )
 
 
 def load_head(
@@ -91,20 +166,19 @@ def load_head(
     """
     architecture = Architecture.from_checkpoint(path)
     name = "model.embed_tokens.weight" if architecture.tied_head else "lm_head.weight"
-    weight = _Tensors(path, dtype, device).get(name)[rows.to(device)]
-    if isinstance(kernels := kernels_for(architecture, dtype=dtype, device=device), str):
-        return _linear(weight, None, scheme=scheme)
-    return CompiledLinear(kernels, pack(weight, scheme=scheme))
+    weight = CheckpointTensors(path, dtype, device).get(name)[rows.to(device)]
+    return LinearMaker(architecture, dtype=dtype, device=device, scheme=scheme).linear(weight)
 
 
-def _linear(weight: Tensor, bias: Tensor | None, *, scheme: str) -> Linear:
-    return make_linear(weight, bias) if scheme == "none" else make_quantized_linear(weight, bias, scheme)
-
-
-def _layer(
-    tensors: _Tensors, arch: Architecture, index: int, make: Callable[[Tensor, Tensor | None], Any]
+def _layer_parts(
+    tensors: CheckpointTensors,
+    arch: Architecture,
+    prefix: str,
+    make: Callable[[Tensor, Tensor | None], Any],
+    *,
+    has_input_norm: bool,
 ) -> dict[str, Any]:
-    prefix = f"model.layers.{index}."
+    """The fields of `Layer` or `PackedLayer`, projections fused."""
 
     def read(name: str) -> Tensor:
         tensor = tensors.get(prefix + name)
@@ -117,7 +191,7 @@ def _layer(
 
     attention = "self_attn."
     return {
-        "input_norm": read("input_layernorm.weight"),
+        "input_norm": read("input_layernorm.weight") if has_input_norm else None,
         "qkv": fused(*(f"{attention}{part}_proj" for part in "qkv"), bias=arch.has_qkv_bias),
         "output": fused(attention + "o_proj", bias=arch.has_output_bias),
         "post_norm": read("post_attention_layernorm.weight"),
@@ -128,10 +202,15 @@ def _layer(
     }
 
 
-class _Tensors:
+class CheckpointTensors:
     """Named tensors of a checkpoint that may be split over several files."""
 
     def __init__(self, path: Path, dtype: torch.dtype, device: torch.device | str) -> None:
+        """List the tensors of a folder; `dtype` and `device` are what `get` turns them into.
+
+        Raises:
+            ModelSourceError: no safetensors, or unreadable ones.
+        """
         self._dtype, self._device, self._path = dtype, device, path
         try:
             self._files = _tensor_files(path)
@@ -142,7 +221,20 @@ class _Tensors:
         if not self._files:
             raise ModelSourceError(f"{path} holds no .safetensors file; pickled weights are refused.")
 
-    def get(self, name: str) -> Tensor:
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        return list(self._files)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def get(self, name: str, *, dtype: torch.dtype | None = None) -> Tensor:
+        """One tensor on the device, in the checkpoint's dtype unless another is named.
+
+        Raises:
+            ModelSourceError: there is none of that name, or it can't be read.
+        """
         if name not in self._files:
             raise ModelSourceError(f"{self._path} lacks the tensor {name!r}: not a complete checkpoint.")
         try:
@@ -152,7 +244,7 @@ class _Tensors:
             raise ModelSourceError(
                 f"{self._files[name]}: {name!r} can't be read: {error}. Fetch it anew."
             ) from error
-        return tensor.to(self._device, self._dtype)
+        return tensor.to(self._device, dtype or self._dtype)
 
 
 def _tensor_files(path: Path) -> dict[str, Path]:

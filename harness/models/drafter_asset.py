@@ -38,6 +38,16 @@ _TOKENIZER_PATTERNS = ("tokenizer*", "special_tokens_map.json", "added_tokens.js
 _COPIED_PATTERNS = (*_TOKENIZER_PATTERNS, "vocab.*", "merges.txt", "generation_config.json")
 
 
+def shipped(name: str) -> tuple[Path, DrafterCard]:
+    """Folder and card of an asset.
+
+    Raises:
+        ModelSourceError: there is none of that name.
+    """
+    folder = assets_dir() / name
+    return folder, read_card(folder)
+
+
 def assemble(
     name: str, resolve_base: Callable[[str], ResolvedModel], *, base_ref: str | None
 ) -> tuple[DrafterCard, CachedCheckpoint]:
@@ -51,8 +61,7 @@ def assemble(
     Raises:
         ModelSourceError: no such asset, damaged files, another kind of drafter, or a base with other weights.
     """
-    folder = assets_dir() / name
-    card = read_card(folder)
+    folder, card = shipped(name)
     if card.kind != DRAFT_MODEL:
         raise ModelSourceError(
             f"asset:{name}: is a drafter of kind {card.kind!r}, which isn't a stand-alone model. Use it with "

@@ -79,6 +79,27 @@ def check_pair(target: ResolvedModel, drafter: ResolvedModel) -> PairFacts:
     )
 
 
+def check_head_pair(target: ResolvedModel, head: ResolvedModel) -> None:
+    """Compare a target with a head on its hidden states, before any weight is loaded.
+
+    A head has no tokenizer of its own: it reads what the target computed, and speaks in its tokens.
+
+    Args:
+        target: the model whose output counts.
+        head: an EAGLE or Medusa head.
+
+    Raises:
+        PairMismatchError: made for hidden states or a vocabulary of another size.
+    """
+    for field in ("hidden_size", "vocab_size"):
+        expected, received = getattr(target.facts, field), getattr(head.facts, field)
+        if expected != received:
+            raise PairMismatchError(
+                f"{target.ref} and {head.ref}: {field} is {expected} in the target and {received} in the "
+                "head. Choose a head of this target, or train one with `python -m harness train`."
+            )
+
+
 def _check_tokens(target: _Side, drafter: _Side) -> None:
     if target.tokens == drafter.tokens:
         return

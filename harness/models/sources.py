@@ -10,9 +10,10 @@ from harness.errors import ModelSourceError
 from harness.models.cache import CachedCheckpoint, CacheEntry, fetch_or_build
 from harness.models.catalogue import WheelModel
 from harness.models.checkpoint import ResolvedModel, read_facts
-from harness.models.drafter_asset import assemble
+from harness.models.drafter_asset import assemble, shipped
 from harness.models.fingerprint import checkpoint_revision, weights_identity
 from harness.models.gguf_checkpoint import convert_gguf
+from harness.models.head_asset import HEAD_KINDS, check_head_asset
 from harness.models.hub import snapshot
 from harness.models.notice import announce
 from harness.models.reference import AssetRef, HubRef, PathRef, parse_ref
@@ -36,6 +37,9 @@ def resolve_model(ref: str, *, base_ref: str | None = None) -> ResolvedModel:
     """
     model = parse_ref(ref)
     if isinstance(model, AssetRef):
+        folder, card = shipped(model.name)
+        if card.kind in HEAD_KINDS:
+            return _from_folder(ref, check_head_asset(folder, card, resolve_model, base_ref=base_ref), 0.0)
         card, cached = assemble(model.name, resolve_model, base_ref=base_ref)
         return _from_cache(ref, cached, f"drafter of {card.num_layers} layers, trained for {card.base}")
     if isinstance(model, WheelModel):

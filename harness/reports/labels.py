@@ -45,7 +45,10 @@ _LONGEST_CHARACTERS = 60
 
 def method_label(method: object) -> str:
     """A method's name as prose has it."""
-    return _METHODS.get(str(method), clipped(method, _LONGEST_CHARACTERS))
+    name, _, special = str(method).partition(" ")
+    if name not in _METHODS:
+        return clipped(method, _LONGEST_CHARACTERS)
+    return f"{_METHODS[name]} {clipped(special, _LONGEST_CHARACTERS)}".rstrip()
 
 
 def variant_label(row: Row) -> str:

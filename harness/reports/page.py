@@ -10,6 +10,7 @@ from harness.privacy import clipped
 from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.engines import engines_section
 from harness.reports.glossary import glossary_section
@@ -29,6 +30,7 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     batches_section,
     quantization_section,
     tasks_section,
+    ceiling_section,
     prediction_section,
     split_section,
     cold_start_section,

@@ -51,6 +51,16 @@ class Sweep:
         return _rows(self._results.per_position())
 
     @cached_property
+    def ceilings(self) -> Sequence[Row]:
+        """What choosing k could gain at most, per cell and method."""
+        return _rows(self._results.look_ahead())
+
+    @cached_property
+    def chosen_k(self) -> pd.DataFrame:
+        """Mean drafted tokens per step by cell and variant, over time."""
+        return self._results.chosen_k()
+
+    @cached_property
     def agreement(self) -> Sequence[Row]:
         """Greedy output compared with the baseline's."""
         return _rows(self._results.greedy_agreement())

@@ -10,6 +10,7 @@ import pandas as pd
 from harness.errors import ResultFormatError
 from harness.results.agreement import greedy_agreement
 from harness.results.breakdowns import best_k, by_task, per_position
+from harness.results.ceiling import chosen_k, look_ahead
 from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
 from harness.results.engines import across_engines
 from harness.results.frames import Frames
@@ -38,6 +39,14 @@ class Results(Frames):
     def best_k(self) -> pd.DataFrame:
         """One row per cell and method: the fastest k, and the smallest that is as good."""
         return best_k(self._summary)
+
+    def look_ahead(self) -> pd.DataFrame:
+        """One row per cell and method with several k: the speedup had each prompt its fastest k."""
+        return look_ahead(self)
+
+    def chosen_k(self) -> pd.DataFrame:
+        """Mean drafted tokens per step, a row per cell and variant and a column per span of steps."""
+        return chosen_k(self)
 
     def greedy_agreement(self) -> pd.DataFrame:
         """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""

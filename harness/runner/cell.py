@@ -312,7 +312,7 @@ class CellRun:
 def _variant_row(variant: Variant) -> dict[str, Any]:
     return {
         "variant_id": variant.variant_id,
-        "method": variant.method,
+        "method": variant.series,
         "k": variant.k,
         "drafter": variant.drafter,
         "options": dict(variant.options),

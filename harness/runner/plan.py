@@ -12,7 +12,7 @@ from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
 from harness.errors import UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
-from harness.models.pair_check import check_pair
+from harness.models.pair_check import check_head_pair, check_pair
 from harness.models.sources import resolve_model
 from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
@@ -145,14 +145,18 @@ def _models(
     config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...]
 ) -> tuple[ResolvedModel, dict[str, ResolvedModel]]:
     """The target, and the draft models by their reference, checked against it."""
-    refs = [variant.drafter for variant in variants if variant.drafter is not None]
+    methods = {variant.drafter: variant.method for variant in variants if variant.drafter is not None}
+    refs = list(methods)
     if backend.is_simulated:
         return stand_in_model(config.pair.target), {ref: stand_in_model(ref) for ref in refs}
     target = resolve_model(config.pair.target)
-    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in dict.fromkeys(refs)}
-    for variant in variants:
-        if variant.drafter is not None and not METHODS[variant.method].drafter_is_head:
-            check_pair(target, drafters[variant.drafter])
+    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in refs}
+    for ref, drafter in drafters.items():
+        if not METHODS[methods[ref]].drafter_is_head:
+            check_pair(target, drafter)
+        elif backend.name == "native":
+            # other engines read heads in formats of their own, and check them
+            check_head_pair(target, drafter)
     return target, drafters
 
 

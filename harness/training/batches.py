@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,12 +24,28 @@ class Batch:
         top_columns: [positions, top] int64 column of each likely token in the reduced vocabulary;
             -1 where it isn't part of it.
         top_probs: [positions, top] float32 the target's probabilities at temperature 1.
+        features: [rows, longest, hidden] float16, the target's last hidden states; None where the
+            answers come without.
     """
 
     tokens: Tensor
     where: tuple[Tensor, Tensor]
     top_columns: Tensor
     top_probs: Tensor
+    features: Tensor | None = None
+
+    def from_column(self, first: int) -> Batch:
+        """The same batch without the positions that lie before a column."""
+        kept = self.where[1] >= first
+        if bool(kept.all()):
+            return self
+        rows, columns = self.where
+        return replace(
+            self,
+            where=(rows[kept], columns[kept]),
+            top_columns=self.top_columns[kept],
+            top_probs=self.top_probs[kept],
+        )
 
 
 def frequent_tokens(
@@ -112,6 +128,7 @@ class BatchMaker:
             where=(torch.cat(rows), torch.cat(columns)),
             top_columns=self._columns[torch.from_numpy(top)],
             top_probs=torch.from_numpy(np.exp(logprobs)),
+            features=_padded_features(answers, longest),
         )
 
     def _dropped(self, answer: Answer) -> int:
@@ -119,3 +136,13 @@ class BatchMaker:
 
     def _length(self, answer: Answer) -> int:
         return len(answer.tokens) - self._dropped(answer) - 1
+
+
+def _padded_features(answers: Sequence[Answer], longest: int) -> Tensor | None:
+    known = [answer.features for answer in answers if answer.features is not None]
+    if len(known) < len(answers):
+        return None
+    padded = torch.zeros((len(answers), longest, known[0].shape[1]), dtype=torch.float16)
+    for row, features in enumerate(known):
+        padded[row, : len(features)] = torch.from_numpy(np.ascontiguousarray(features))
+    return padded

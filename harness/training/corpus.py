@@ -25,6 +25,8 @@ class Answer:
         tokens: [prompt + answer] int32.
         top_tokens: [answer, top] int32, the target's likeliest tokens at each answer position.
         top_logprobs: [answer, top] float16, their log-probabilities at temperature 1.
+        features: [kept, hidden] float16, the target's last hidden states at the last tokens but the
+            very last one; not stored in shards, see `harness.training.features`.
     """
 
     task: str
@@ -33,6 +35,7 @@ class Answer:
     tokens: NDArray[np.int32]
     top_tokens: NDArray[np.int32]
     top_logprobs: NDArray[np.float16]
+    features: NDArray[np.float16] | None = None
 
     @property
     def answer_tokens(self) -> NDArray[np.int32]:

@@ -1,13 +1,13 @@
-"""Train a draft model on the target's own answers, with checkpoints to resume from."""
+"""Train a drafter on the target's own answers, with checkpoints to resume from."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -17,39 +17,11 @@ from tqdm import tqdm
 from harness.errors import ConfigError
 from harness.training.batches import Batch, BatchMaker, frequent_tokens
 from harness.training.corpus import Answer
-from harness.training.student import Student, agreement, distillation_loss
+from harness.training.learner import Learner, TrainingSettings
+
+Student = TypeVar("Student", bound=Learner)
 
 _CHECKPOINT = "checkpoint.pt"
-
-
-@dataclass(frozen=True, slots=True)
-class DistilSettings:
-    """How a draft model is trained.
-
-    Attributes:
-        layer_indices: target layers it starts from; their number is its depth.
-        draft_vocab_size: tokens of its reduced head.
-        epochs: passes over the corpus.
-        learning_rate: highest, after the warmup; it falls to a twentieth along a cosine.
-        tokens_per_batch: padded tokens per step.
-        max_prompt_tokens: longer prompts lose their beginning; a passage that is cut off can't teach the
-            drafter to copy from it.
-        overlap_weight: weight of the overlap term of the loss in the last half of training.
-        seed: of the order of batches.
-        checkpoint_every_s: seconds between checkpoints and held-out evaluations.
-        num_threads: CPU threads.
-    """
-
-    layer_indices: tuple[int, ...] = (0, 29)
-    draft_vocab_size: int = 8192
-    epochs: float = 5.0
-    learning_rate: float = 1e-3
-    tokens_per_batch: int = 4096
-    max_prompt_tokens: int = 320
-    overlap_weight: float = 0.5
-    seed: int = 0
-    checkpoint_every_s: float = 120.0
-    num_threads: int = 2
 
 
 @dataclass(slots=True)
@@ -64,21 +36,30 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-class Distiller:
+class Distiller(Generic[Student]):
     """One training run in one folder; started again in the same folder, it goes on from its checkpoint."""
 
     def __init__(
         self,
-        target_dir: Path,
         out: Path,
         *,
+        make_student: Callable[[NDArray[np.int32]], Student],
         train: Sequence[Answer],
         held_out: Sequence[Answer],
-        settings: DistilSettings,
+        settings: TrainingSettings,
         eos_ids: frozenset[int],
         vocab_size: int,
     ) -> None:
         """Build the student, and load the folder's checkpoint where there is one.
+
+        Args:
+            out: folder of the checkpoint.
+            make_student: builds what is trained, given the [draft_vocab_size] ids of its head.
+            train: answers to train on.
+            held_out: answers to evaluate on.
+            settings: compared with those of the folder's checkpoint.
+            eos_ids: the target's end tokens, part of the reduced vocabulary in any case.
+            vocab_size: of the target.
 
         Raises:
             ConfigError: the folder's checkpoint was made with other settings.
@@ -96,7 +77,7 @@ class Distiller:
             tokens_per_batch=settings.tokens_per_batch,
         )
         self._held_out = list(self._maker.epoch(list(held_out), seed=0))
-        self.student = Student(target_dir, layer_indices=settings.layer_indices, draft_vocab=self.draft_vocab)
+        self.student: Student = make_student(self.draft_vocab)
         self._optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
@@ -127,18 +108,13 @@ class Distiller:
         self._save()
         return self.progress
 
-    def evaluate(self) -> tuple[float, float]:
-        """Measure held-out agreement and overlap, and add them to the history."""
-        same, overlap = agreement(self.student, self._held_out)
-        row = {
-            "step": self.progress.step,
-            "seconds": round(self.progress.seconds, 1),
-            "agreement": same,
-            "overlap": overlap,
-        }
+    def evaluate(self) -> dict[str, float]:
+        """Measure held-out quality, and add it to the history."""
+        scores = self.student.evaluate(self._held_out)
+        row = {"step": self.progress.step, "seconds": round(self.progress.seconds, 1), **scores}
         self.progress.history.append(row)
         tqdm.write(" ".join(f"{key}={value:.4g}" for key, value in row.items()))
-        return same, overlap
+        return scores
 
     def _batches(self) -> Iterator[Batch]:
         progress = self.progress
@@ -158,7 +134,7 @@ class Distiller:
         for group in self._optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * _schedule(share)
         weight = self.settings.overlap_weight if share > 0.5 else 0.0
-        loss = distillation_loss(self.student.logits(batch), batch, overlap_weight=weight)
+        loss = self.student.loss(batch, overlap_weight=weight)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.student.parameters(), 1.0)

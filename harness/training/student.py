@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.training.batches import Batch
+from harness.training.learner import TrainingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class DistilSettings(TrainingSettings):
+    """How a draft model is trained.
+
+    Attributes:
+        layer_indices: target layers it starts from; their number is its depth.
+    """
+
+    layer_indices: tuple[int, ...] = (0, 29)
 
 
 class Student(nn.Module):
@@ -59,6 +72,15 @@ class Student(nn.Module):
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.body(inputs_embeds=embedded, use_cache=False).last_hidden_state
             return functional.linear(hidden[batch.where].to(torch.bfloat16), self.head)  # type: ignore[arg-type]
+
+    def loss(self, batch: Batch, *, overlap_weight: float) -> Tensor:
+        """See `distillation_loss`."""
+        return distillation_loss(self.logits(batch), batch, overlap_weight=overlap_weight)
+
+    def evaluate(self, batches: list[Batch]) -> dict[str, float]:
+        """See `agreement`."""
+        same, overlap = agreement(self, batches)
+        return {"agreement": same, "overlap": overlap}
 
     def layer_tensors(self) -> dict[str, Tensor]:
         """The trained tensors under their Hugging Face names, bfloat16."""

@@ -14,6 +14,7 @@ OPTIONS = sorted(
     f"{file.parent.name}={file.stem}" for file in conf_dir().glob("*/*.yaml") if file.parent.name != "sweep"
 )
 SWEEPS = {
+    "adaptive": 1,
     "batch": 6,
     "context_length": 4,
     "engines": 3,
@@ -22,6 +23,7 @@ SWEEPS = {
     "quantization": 9,
     "simulated": 12,
     "smoke": 2,
+    "tree": 2,
     "vllm_k_temperature": 3,
     "workload": 8,
 }
@@ -125,7 +127,7 @@ def test_options_of_a_group_keep_the_schema_defaults() -> None:
         ("+sweep=smoke method.kk=1", "method.kk", "Did you mean 'method.k'"),
         ("+stray.key=1", "stray", "Known: backend, batch_size"),
         ("+bach_size=1", "bach_size", "Did you mean 'batch_size'"),
-        ("+method.foo=1", "method.foo", "Known: draft_sampling"),
+        ("+method.foo=1", "method.foo", "Known: adaptive, draft_sampling"),
         ("++method.kk=1", "method.kk", "Did you mean 'k'"),
         ("compare=[{name:ngram,kk:2}]", "compare[].kk", "Did you mean 'compare[].k'"),
     ],

@@ -48,7 +48,7 @@ def test_the_sweep_on_vllm_has_a_cell_for_each_temperature() -> None:
         (["backend=vllm", "vllm.rejection_sample_method=guess"], "isn't known"),
         (["backend=vllm", "vllm.distributed_executor_backend=slurm"], "isn't known"),
         (["backend=vllm", "quantization.target=int3"], "isn't known"),
-        (["quantization.target=fp8"], "isn't known"),
+        (["quantization.target=awq"], "isn't known"),
         (["method.k_by_batch=[[1,4,5]]"], "for backend=vllm alone"),
         (["backend=vllm", "method.k_by_batch=[[4,1,5]]"], "must be a list of"),
         (["backend=vllm", "method.k_by_batch=[[1,4,3]]"], "largest k of k_by_batch"),

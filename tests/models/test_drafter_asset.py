@@ -124,8 +124,8 @@ def test_unknown_asset_lists_the_shipped(asset: Path) -> None:
 
 def test_other_kinds_are_no_models(asset: Path) -> None:
     card = json.loads((asset / "card.json").read_text())
-    (asset / "card.json").write_text(json.dumps({**card, "kind": "eagle"}))
-    with pytest.raises(ModelSourceError, match="kind 'eagle'"):
+    (asset / "card.json").write_text(json.dumps({**card, "kind": "lookahead"}))
+    with pytest.raises(ModelSourceError, match="kind 'lookahead'"):
         resolve_model("asset:tiny-draft")
 
 

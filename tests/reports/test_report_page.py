@@ -22,6 +22,7 @@ SECTIONS = [
     "batches",
     "quantization",
     "tasks",
+    "choosing-k",
     "prediction",
     "split",
     "cold-start",

@@ -10,8 +10,8 @@ from training.tiny_corpus import answers_of
 
 from harness.errors import ConfigError
 from harness.training.corpus import Answer
-from harness.training.distil import Distiller, DistilSettings, Progress
-from harness.training.student import distillation_loss
+from harness.training.distil import Distiller, Progress
+from harness.training.student import DistilSettings, Student, distillation_loss
 
 SETTINGS = DistilSettings(
     layer_indices=(0,),
@@ -37,10 +37,10 @@ def answers(target: Path) -> list[Answer]:
 
 def distiller(
     target: Path, out: Path, answers: list[Answer], settings: DistilSettings = SETTINGS
-) -> Distiller:
+) -> Distiller[Student]:
     return Distiller(
-        target,
         out,
+        make_student=lambda vocab: Student(target, layer_indices=settings.layer_indices, draft_vocab=vocab),
         train=answers[:50],
         held_out=answers[50:],
         settings=settings,
@@ -49,7 +49,7 @@ def distiller(
     )
 
 
-def mean_loss(trained: Distiller) -> float:
+def mean_loss(trained: Distiller[Student]) -> float:
     with torch.no_grad():
         batches = list(trained._maker.epoch(trained._train, seed=0))
         losses = [distillation_loss(trained.student.logits(b), b, overlap_weight=0.0) for b in batches]
@@ -83,7 +83,7 @@ def test_a_fraction_of_an_epoch_counts(target: Path, answers: list[Answer], tmp_
 def interrupt_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Distiller._step
 
-    def step(self: Distiller, batch: object) -> float:
+    def step(self: Distiller[Student], batch: object) -> float:
         if self.progress.step == steps:
             raise KeyboardInterrupt
         return real(self, batch)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@
 namespace harness {
 
 struct Layer {
-    const float* input_norm;
+    const float* input_norm;  // null for an EAGLE layer
     const float* post_norm;
     const float* query_norm;  // null without per-head norms
     const float* key_norm;
@@ -144,8 +144,8 @@ class Pass {
         me_.share(rows_.count, 1, begin, end);
         for (int row = begin; row < end; ++row) {
             float* normed = space_.normed.data() + static_cast<size_t>(row) * model_.hidden;
-            rms_norm(stream(row), weight, model_.hidden, model_.eps, normed);
-            space_.convert(next, normed, row, 0, model_.hidden);
+            if (weight) rms_norm(stream(row), weight, model_.hidden, model_.eps, normed);
+            space_.convert(next, weight ? normed : stream(row), row, 0, model_.hidden);
         }
         me_.meet();
     }

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from harness.engine.architecture import Architecture
-from harness.engine.cache import KVCache
+from harness.engine.cache import KVCache, Placement
 from harness.engine.compiled import layout
 from harness.engine.compiled.packing import GROUP, PackedMatrix
+from harness.engine.linear import Linear
 from harness.engine.model import Transformer
 from harness.engine.rope import rope_table
 
@@ -25,7 +26,7 @@ HEAD_SIZES = (32, 64, 96, 128, 256)
 class PackedLayer:
     """One decoder layer's matrices, and its norms in float32."""
 
-    input_norm: Tensor
+    input_norm: Tensor | None
     qkv: PackedMatrix
     output: PackedMatrix
     post_norm: Tensor
@@ -94,13 +95,11 @@ class CompiledTransformer(Transformer):
         *,
         embeddings: Tensor,
         layers: list[PackedLayer],
-        norm: Tensor,
-        head: PackedMatrix,
+        norm: Tensor | None,
+        head: Linear,
     ) -> None:
         """Take packed weights; see `harness.engine.weights.load_transformer`."""
-        super().__init__(
-            architecture, embeddings=embeddings, layers=[], norm=norm, head=CompiledLinear(library, head)
-        )
+        super().__init__(architecture, embeddings=embeddings, layers=[], norm=norm, head=head)
         self._library, self._packed = library, layers
         self._layers = (layout.Layer * len(layers))(*(layer.struct() for layer in layers))
         self._model = layout.Model(
@@ -112,7 +111,7 @@ class CompiledTransformer(Transformer):
             num_layers=len(layers),
             eps=architecture.norm_eps,
             layers=self._layers,
-            norm=norm.data_ptr(),
+            norm=None if norm is None else norm.data_ptr(),
             embeddings=embeddings.data_ptr(),
         )
 
@@ -122,57 +121,37 @@ class CompiledTransformer(Transformer):
         matrices = [m for layer in self._packed for m in (layer.qkv, layer.output, layer.gate_up, layer.down)]
         return self.embeddings.nbytes + self.head.num_bytes + sum(matrix.num_bytes for matrix in matrices)
 
-    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
         """See `Transformer.forward`; hidden states are float32."""
-        return self._new(tokens.reshape(-1).contiguous(), [tokens.shape[1]] * len(tokens), cache).view(
-            *tokens.shape, -1
-        )
+        rows = _Rows([tokens.shape[1]] * len(tokens), cache, placement)
+        return self._call(rows, cache, tokens=tokens.reshape(-1).contiguous()).view(*tokens.shape, -1)
 
-    def forward_rows(self, rows: Sequence[Sequence[int]], cache: KVCache) -> Tensor:
+    def forward_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> Tensor:
         """See `Transformer.forward_rows`; nothing is padded."""
         tokens = torch.tensor([token for row in rows for token in row])
-        return self._new(tokens, [len(row) for row in rows], cache)
+        return self._call(_Rows([len(row) for row in rows], cache, placement), cache, tokens=tokens)
 
-    def _new(self, tokens: Tensor, counts: Sequence[int], cache: KVCache) -> Tensor:
-        """Run each sequence's new tokens, one sequence's after the other's, behind its committed length."""
-        lengths = np.array(cache.lengths, dtype=np.int32)
-        committed = np.repeat(lengths, counts)
-        places = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-        # padding past the capacity goes to the row behind it
-        slots = np.minimum(committed + places, cache.capacity)
-        sequence = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        return self._run(tokens, cache, sequence=sequence, position=slots, slot=slots, committed=committed)
+    def run(self, x: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
+        """See `Transformer.run`; hidden states are float32."""
+        inputs = x.float().reshape(-1, x.shape[-1]).contiguous()
+        return self._call(_Rows([x.shape[1]] * len(x), cache, placement), cache, inputs=inputs).view(x.shape)
 
-    def _run(
-        self,
-        tokens: Tensor,
-        cache: KVCache,
-        *,
-        sequence: np.ndarray[Any, Any],
-        position: np.ndarray[Any, Any],
-        slot: np.ndarray[Any, Any],
-        committed: np.ndarray[Any, Any],
-        tree: np.ndarray[Any, Any] | None = None,
+    def _call(
+        self, rows: _Rows, cache: KVCache, *, tokens: Tensor | None = None, inputs: Tensor | None = None
     ) -> Tensor:
-        rows = layout.Rows(
-            count=len(tokens),
-            sequence=sequence.ctypes.data,
-            position=position.ctypes.data,
-            slot=slot.ctypes.data,
-            committed=committed.ctypes.data,
-            tree=None if tree is None else tree.ctypes.data,
-        )
         self._model.threads = torch.get_num_threads()
-        self._model.rotations = self._rotation_table(cache.capacity + 1).data_ptr()
-        out = torch.empty((len(tokens), self.architecture.hidden_size), dtype=torch.float32)
+        self._model.rotations = self._rotation_table(cache.keys[0].shape[2]).data_ptr()
+        out = torch.empty((rows.count, self.architecture.hidden_size), dtype=torch.float32)
         first = cache.keys[0]
         self._library.harness_forward(
             ctypes.byref(self._model),
-            ctypes.byref(rows),
+            ctypes.byref(rows.struct),
             _pointers(cache),
             layout.CacheShape(first.stride(0), first.stride(1)),
-            tokens.data_ptr(),
-            None,
+            None if tokens is None else tokens.data_ptr(),
+            None if inputs is None else inputs.data_ptr(),
             out.data_ptr(),
         )
         return out
@@ -181,6 +160,40 @@ class CompiledTransformer(Transformer):
         if self._rotations.shape[0] < positions:
             self._rotations = rope_table(self.architecture, positions)
         return self._rotations
+
+
+class _Rows:
+    """Where each new token goes and what it sees; one sequence's tokens after the other's.
+
+    Args:
+        counts: [batch] new tokens of each sequence.
+        cache: of the same batch.
+        placement: of draft trees; None, or one without branches, lets tokens follow each other.
+    """
+
+    def __init__(self, counts: Sequence[int], cache: KVCache, placement: Placement | None) -> None:
+        lengths = np.array(cache.lengths, dtype=np.int32)
+        self._committed = np.repeat(lengths, counts)
+        places = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+        self._sequence = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self._tree = None
+        if placement is None or placement.branches is None or placement.angles is None:
+            # padding past the capacity goes to the row behind it
+            self._slot = np.minimum(self._committed + places, cache.capacity)
+            self._position = self._slot
+        else:
+            self._slot = self._committed + placement.first + places
+            self._position = placement.angles.numpy()[self._sequence, places].astype(np.int32)
+            self._tree = placement.branches.numpy()[self._sequence, places].astype(np.uint64)
+        self.count = len(places)
+        self.struct = layout.Rows(
+            count=self.count,
+            sequence=self._sequence.ctypes.data,
+            position=self._position.ctypes.data,
+            slot=self._slot.ctypes.data,
+            committed=self._committed.ctypes.data,
+            tree=None if self._tree is None else self._tree.ctypes.data,
+        )
 
 
 def _pointers(cache: KVCache) -> Any:

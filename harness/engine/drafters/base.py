@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from harness.engine.sampling import SamplingParams
 from harness.engine.verify import Proposal
@@ -25,6 +26,18 @@ class Turn:
     tokens: Sequence[int]
     limit: int
     generator: torch.Generator
+
+
+@runtime_checkable
+class HiddenReader(Protocol):
+    """A drafter that reads what the target has computed."""
+
+    def read_hidden(self, hidden: Sequence[Tensor]) -> None:
+        """Take each sequence's hidden states at the tokens committed since, [tokens, hidden_size].
+
+        They are those of the prompt after `begin`, and after each step those of the token before the
+        drafts and of the drafts that stood. The newest committed token has none yet.
+        """
 
 
 class Drafter(Protocol):

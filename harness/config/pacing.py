@@ -1,0 +1,92 @@
+"""What a method drafts with, in which shape and how often: checks, and the options of its variants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.config.schema import MethodConfig, PairConfig
+from harness.config.trees import parse_tree
+from harness.errors import ConfigError
+
+_BACKEND = "native"
+_MAX_FED = 63
+"""Nodes of a tree that get children; a cache has as many rows to spare."""
+
+
+def pair_field(method: MethodConfig) -> str:
+    """The pair's field that names what a method drafts with."""
+    return method.name if method.name in ("eagle", "medusa") else "drafter"
+
+
+def drafter_ref(method: MethodConfig, pair: PairConfig) -> str | None:
+    """Reference of the draft model or head a method uses."""
+    reference: str | None = method.drafter or getattr(pair, pair_field(method))
+    return reference
+
+
+def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int) -> None:
+    """Refuse shapes and rules that can't be followed.
+
+    Args:
+        method: to check.
+        field: where it stands, for messages.
+        backend: name of the cell's backend.
+        longest: the largest k.
+
+    Raises:
+        ConfigError: no tree, a tree for a method that has none, a number out of range, or a backend that
+            would ignore it.
+    """
+    tree = parse_tree(method.tree, field=f"{field}.tree")
+    if tree is not None and method.name not in ("draft_model", "eagle", "medusa"):
+        raise ConfigError(f"{field}.tree", f"must be null for {method.name}", method.tree)
+    if tree is not None and tree.breadth * (longest - 1) > _MAX_FED:
+        raise ConfigError(
+            f"{field}.tree.breadth",
+            f"times k - 1 must be at most {_MAX_FED}: what a draft feeds",
+            tree.breadth,
+            "Lower breadth or k.",
+        )
+    if tree is not None and method.adaptive:
+        raise ConfigError(
+            f"{field}.adaptive", "must be false for a tree", True, "Leave method.tree out, or adapt no k."
+        )
+    for name in ("min_output_tokens", "max_prompt_tokens", "max_batch"):
+        value = getattr(method, name)
+        if value is not None and value < (0 if name == "min_output_tokens" else 1):
+            raise ConfigError(f"{field}.{name}", "must not be negative, and a largest one not 0", value)
+    if pacing_options(method) and backend != _BACKEND:
+        raise ConfigError(
+            f"{field}.{pacing_options(method)[0][0]}",
+            f"is for backend.name={_BACKEND} alone",
+            backend,
+            "Leave tree, adaptive and rules out.",
+        )
+
+
+def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
+    """What a variant carries of a method's tree, adaptive k and rules; the last one is its label."""
+    options: list[tuple[str, Any]] = []
+    labels: list[str] = []
+    tree = parse_tree(method.tree, field="method.tree")
+    if tree is not None:
+        shape = [("tree_parents", tree.parents)] if tree.parents else []
+        grown = [("tree_nodes", tree.num_nodes), ("tree_breadth", tree.breadth)]
+        options += shape or grown
+        labels.append(tree.label)
+    if method.adaptive:
+        options.append(("adaptive", True))
+        labels.append("adaptive")
+    rules = (("min_output_tokens", "out"), ("max_prompt_tokens", "prompt"), ("max_batch", "batch"))
+    for name, short in rules:
+        value = getattr(method, name)
+        if value:
+            options.append((name, value))
+            labels.append(f"{short}{value}")
+    return (*options, ("label", " ".join(labels))) if labels else ()
+
+
+def longest_draft(method: MethodConfig, k: int) -> int:
+    """k, or the depth of the method's tree where that is less."""
+    tree = parse_tree(method.tree, field="method.tree")
+    return k if tree is None or tree.depth is None else min(k, tree.depth)
