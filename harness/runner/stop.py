@@ -9,10 +9,11 @@ import pandas as pd
 
 from harness.config.schema import MeasureConfig
 from harness.metrics.bootstrap import Interval, speedup_interval
+from harness.metrics.latency import num_first_tokens
 from harness.records import Observation, Phase, Status
 
 Key = tuple[str, int]
-_REPLAYED = ("variant_id", "prompt_id", "repeat", "num_output_tokens", "decode_s")
+_REPLAYED = ("variant_id", "prompt_id", "repeat", "num_output_tokens", "decode_s", "step_emitted")
 
 
 class StopRule:
@@ -42,7 +43,10 @@ class StopRule:
             self._elapsed_s += measured[0].trial_s
         for row in measured:
             if row.num_output_tokens and row.decode_s is not None:
-                self._count(row.variant_id, row.prompt_id, row.repeat, row.num_output_tokens, row.decode_s)
+                emitted = row.step_emitted
+                self._count(
+                    row.variant_id, row.prompt_id, row.repeat, row.num_output_tokens, row.decode_s, emitted
+                )
 
     def replay(self, stored: pd.DataFrame) -> None:
         """Count the trials an earlier run stored.
@@ -78,10 +82,19 @@ class StopRule:
             sums[key[0]] = [total + value for total, value in zip(sums[key[0]], row, strict=True)]
         return speedup_interval(*map(list, zip(*sums.values(), strict=True))) if sums else None
 
-    def _count(self, variant_id: str, prompt_id: str, repeat: int, num_tokens: int, decode_s: float) -> None:
+    def _count(
+        self,
+        variant_id: str,
+        prompt_id: str,
+        repeat: int,
+        num_tokens: int,
+        decode_s: float,
+        step_emitted: Sequence[int] | None,
+    ) -> None:
         # a baseline measured before and after the variants counts with the mean speed of the two
         tokens, seconds = self._decoded[variant_id].get((prompt_id, repeat), (0, 0.0))
-        self._decoded[variant_id][(prompt_id, repeat)] = (tokens + num_tokens - 1, seconds + decode_s)
+        decoded = num_tokens - num_first_tokens(step_emitted, num_tokens)
+        self._decoded[variant_id][(prompt_id, repeat)] = (tokens + decoded, seconds + decode_s)
 
     def _is_precise(self) -> bool:
         widths = [self._half_width(name) for name in self._decoded if name != self._baseline_id]
