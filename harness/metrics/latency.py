@@ -35,6 +35,16 @@ def percentiles(values: npt.ArrayLike) -> Percentiles:
     return Percentiles(float(p50), float(p90), float(p99))
 
 
+def num_first_tokens(step_emitted: npt.ArrayLike | None, num_output_tokens: int) -> int:
+    """Tokens of one sequence that came at once with its first: one, or those of a first step with the prompt.
+
+    Steps that account for the whole output include the one that read the prompt; else the prefill brought a
+    token before the first step.
+    """
+    emitted = np.zeros(0) if step_emitted is None else np.asarray(step_emitted)
+    return int(emitted[0]) if emitted.size and emitted.sum() == num_output_tokens else 1
+
+
 def num_decoded_tokens(num_output_tokens: npt.ArrayLike, num_first_tokens: npt.ArrayLike = 1) -> FloatArray:
     """Tokens that came after the first ones, which the prefill brought.
 

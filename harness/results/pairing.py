@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from harness.metrics.bootstrap import Interval, group_sums, ratio_interval, speedup_interval
-from harness.metrics.latency import num_decoded_tokens
+from harness.metrics.latency import num_decoded_tokens, num_first_tokens
 
 PAIR_KEYS = ["prompt_id", "repeat", "block"]
 _SHARES = ["decode_share_s", "total_share_s", "trial_share_s"]
@@ -48,7 +48,8 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
     sizes = trial["prompt_id"].transform("size")
     ended_s = trial["total_s"].transform("max")
     decoding_s = ended_s - trial["ttft_s"].transform("min")
-    num_first = first_tokens(cell)
+    pairs = zip(cell["step_emitted"], cell["num_output_tokens"], strict=True)
+    num_first = np.array([num_first_tokens(emitted, total) for emitted, total in pairs], dtype=np.int64)
     return cell.assign(
         unit=_units(cell),
         num_first_tokens=num_first,
@@ -57,21 +58,6 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
         total_share_s=cell["total_s"].where((sizes == 1) | cell["total_s"].isna(), ended_s / sizes),
         trial_share_s=cell["trial_s"] / sizes,
     )
-
-
-def first_tokens(rows: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """[num_rows] tokens that came at once with the first: one, or the first step's where it read the prompt.
-
-    Steps that account for the whole output include the one with the prompt; else the prefill brought a token
-    before the first step.
-    """
-    first = np.ones(len(rows), dtype=np.int64)
-    for place, (emitted, total) in enumerate(
-        zip(rows["step_emitted"], rows["num_output_tokens"], strict=True)
-    ):
-        if emitted is not None and len(emitted) and np.sum(emitted) == total:
-            first[place] = emitted[0]
-    return first
 
 
 def pair(variant: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:

@@ -10,9 +10,10 @@ import pandas as pd
 
 from harness.config.schema import MeasureConfig
 from harness.metrics.bootstrap import Interval, speedup_interval
+from harness.metrics.latency import num_first_tokens
 from harness.records import Observation, Phase, Status
 
-_REPLAYED = ("num_output_tokens", "ttft_s", "decode_s", "total_s")
+_REPLAYED = ("num_output_tokens", "ttft_s", "decode_s", "total_s", "step_emitted")
 
 
 class StopRule:
@@ -61,7 +62,7 @@ class StopRule:
         if decoding_s is not None and all(num_tokens for num_tokens, *_ in sequences):
             # a baseline measured before and after the variants counts with the mean speed of the two
             tokens, seconds = self._decoded[variant_id].get(block, (0, 0.0))
-            tokens += sum(num_tokens - 1 for num_tokens, *_ in sequences)
+            tokens += sum(total - num_first_tokens(emitted, total) for total, *_, emitted in sequences)
             self._decoded[variant_id][block] = (tokens, seconds + decoding_s)
 
     def reason(self, next_block: int) -> str | None:
@@ -96,7 +97,7 @@ class StopRule:
 
 def _decoding_s(sequences: Sequence[tuple[Any, ...]]) -> float | None:
     """From a trial's first output token to its last; None where a time is missing."""
-    _, ttft_s, decode_s, total_s = zip(*sequences, strict=True)
+    _, ttft_s, decode_s, total_s, _ = zip(*sequences, strict=True)
     if len(sequences) == 1:
         return None if pd.isna(decode_s[0]) else float(decode_s[0])
     if any(map(pd.isna, (*ttft_s, *total_s))):

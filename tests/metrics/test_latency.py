@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.metrics import percentiles, time_per_output_token_s, tok_per_s
-from harness.metrics.latency import num_decoded_tokens
+from harness.metrics.latency import num_decoded_tokens, num_first_tokens
 
 
 def test_percentiles_sort_and_interpolate() -> None:
@@ -30,3 +30,12 @@ def test_tok_per_s_is_a_ratio_of_sums() -> None:
     assert tok_per_s([10, 90], [1.0, 1.0]) == 50.0
     assert tok_per_s([10, 10], [1.0, 3.0]) == 5.0
     assert tok_per_s([10], [0.0]) is None
+
+
+def test_a_first_step_that_read_the_prompt_brings_several_first_tokens() -> None:
+    assert num_first_tokens(None, 9) == 1
+    assert num_first_tokens([], 1) == 1
+    assert num_first_tokens([4, 1, 3], 9) == 1  # the prefill brought one more
+    assert num_first_tokens([4, 1, 4], 9) == 4
+    assert num_decoded_tokens([9, 9, 2], [1, 4, 3]).tolist() == [8.0, 5.0, 0.0]
+    assert time_per_output_token_s([9], [1.0], [4]).tolist() == [0.2]

@@ -338,3 +338,34 @@ def test_figures_of_a_plausible_sweep_agree_with_each_other(synthetic: Results) 
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     by_temperature = drafting.groupby("temperature")["acceptance_rate"].mean()
     assert by_temperature.is_monotonic_decreasing
+
+
+def test_tokens_that_came_with_the_prompts_step_are_no_decoded_tokens(
+    store: ResultStore, make_record: MakeRecord, make_observation: MakeObservation
+) -> None:
+    """An engine that drafts before it has read the prompt: five tokens in bursts of three and two."""
+    writer = store.open_cell(make_record(2))
+    burst = {"step_proposed": [2, 2], "step_accepted": [2, 1], "step_emitted": [3, 2], "decode_s": 0.1}
+    timed = {"step_draft_s": [0.02, 0.02], "step_verify_s": [0.11, 0.08]}
+    for block, prompt_id in enumerate(("p0", "p1")):
+        writer.append([make_observation(prompt_id=prompt_id, block=block)])
+        writer.append([make_observation("ngram-k2", prompt_id, block=block, **burst, **timed)])
+    row = load(store.path).summary().set_index("variant_id").loc["ngram-k2"]
+    assert row["decode_tok_per_s"] == pytest.approx(2 / 0.1)
+    assert row["tpot_p50_s"] == pytest.approx(0.1 / 2)
+
+
+def test_steps_timed_as_a_whole_have_a_latency_and_no_prediction(
+    store: ResultStore, make_record: MakeRecord, make_observation: MakeObservation
+) -> None:
+    writer = store.open_cell(make_record(2))
+    untimed = {"step_draft_s": None, "step_verify_s": None}
+    for block, prompt_id in enumerate(("p0", "p1")):
+        whole = {"step_s": [0.1] * 4, **untimed}
+        writer.append([make_observation(prompt_id=prompt_id, block=block, **whole)])
+        whole = {**P0, **untimed, "step_s": [0.2, 0.3], "block": block}
+        writer.append([make_observation("ngram-k2", prompt_id, **whole)])
+    row = load(store.path).summary().set_index("variant_id").loc["ngram-k2"]
+    assert row["step_p50_s"] == pytest.approx(0.25)
+    assert np.isnan(row["predicted_speedup"])
+    assert "weren't timed apart" in row["notes"]
