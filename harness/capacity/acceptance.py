@@ -83,16 +83,13 @@ def measured_acceptance(steps: pd.DataFrame, k: int) -> Acceptance:
     """
     if steps.empty or not steps["proposed"].max() > 0:
         raise ResultFormatError(f"k={k}: no step drafted a token, so acceptance is unknown. Measure again.")
-    tasks: list[str] = []
-    conditional: list[FloatArray] = []
-    drafted: list[FloatArray] = []
-    for task, of_task in steps.groupby("task", sort=True):
-        prompts, index = np.unique(of_task["prompt_id"].to_numpy(dtype=str), return_inverse=True)
-        reached, stood = _counts(of_task, index, len(prompts), k)
-        tasks += [str(task)] * len(prompts)
-        conditional.append(_shrunk(stood, reached))
-        drafted.append(_drafted(of_task, index, len(prompts), k))
-    return Acceptance(k, tuple(tasks), np.vstack(conditional), np.vstack(drafted))
+    keys = steps[["task", "prompt_id"]].astype(str)
+    groups = keys.groupby(["task", "prompt_id"], sort=True)
+    prompts, index = [key for key, _ in groups], np.asarray(groups.ngroup(), dtype=np.int64)
+    tasks = tuple(str(task) for task, _ in prompts)
+    reached, stood = _counts(steps, index, len(prompts), k)
+    conditional = _shrunk(stood, reached, np.unique(tasks, return_inverse=True)[1])
+    return Acceptance(k, tasks, conditional, _drafted(steps, index, len(prompts), k))
 
 
 def _counts(steps: pd.DataFrame, index: IntArray, num_prompts: int, k: int) -> tuple[FloatArray, FloatArray]:
@@ -107,32 +104,49 @@ def _counts(steps: pd.DataFrame, index: IntArray, num_prompts: int, k: int) -> t
     return out[0], out[1]
 
 
-def _shrunk(stood: FloatArray, reached: FloatArray) -> FloatArray:
-    """Each prompt's rates: a factor of the prompt times one of the place, the prompt's pulled towards 1.
+def _shrunk(stood: FloatArray, reached: FloatArray, task: IntArray) -> FloatArray:
+    """Each prompt's rates: a factor of the prompt times one of the place in the draft.
 
-    The pull is as strong as the prompts are alike. Factors of places are fitted beside those of prompts, as
-    easy prompts reach the deep places more often.
+    A prompt's factor is pulled towards its task's, a task's towards that of all, each as strongly as they are
+    alike. Factors of places are fitted beside them, as easy prompts reach the deep places more often.
 
     Source: moments of the beta-binomial distribution (Kleinman, "Proportions with extraneous variance",
     1973).
     """
-    totals, hits = reached.sum(axis=0), stood.sum(axis=1)
+    of_task = (task[:, None] == np.arange(task.max() + 1)).astype(np.float64)
+    totals, hits, task_hits = reached.sum(axis=0), stood.sum(axis=1), of_task.T @ stood.sum(axis=1)
     overall = stood.sum() / max(reached.sum(), 1.0)
     place = np.where(totals > 0, stood.sum(axis=0) / np.maximum(totals, 1.0), overall)
-    weight = _prior_tests(hits, reached, place) * overall
+    expected = reached @ place
+    task_factor = task_hits / np.maximum(of_task.T @ expected, 1e-12)
+    lost = np.where(of_task.sum(axis=0) > 1, 1 - 1 / np.maximum(of_task.sum(axis=0), 2), 0.0)[task]
+    within = _prior_tests(hits, reached, expected * task_factor[task], lost) * overall
+    between = _prior_tests(task_hits, of_task.T @ reached, of_task.T @ expected) * overall
     for _ in range(_FIT_ROUNDS):
-        prompt = (hits + weight) / np.maximum(reached @ place + weight, 1e-12)
-        tests = prompt @ reached
-        place = np.where(totals > 0, stood.sum(axis=0) / np.maximum(tests, 1e-12), overall)
+        expected = reached @ place
+        pulled = (task_hits + between) / np.maximum(of_task.T @ expected + between, 1e-12)
+        prompt = (hits + within * pulled[task]) / np.maximum(expected + within, 1e-12)
+        place = np.where(totals > 0, stood.sum(axis=0) / np.maximum(prompt @ reached, 1e-12), overall)
     return np.asarray(np.clip(prompt[:, None] * place, 0.0, 1.0), dtype=np.float64)
 
 
-def _prior_tests(hits: FloatArray, reached: FloatArray, place: FloatArray) -> float:
-    """How many tests of its own a prompt needs to outweigh the others."""
-    chance = (reached * place * (1 - place)).sum(axis=1)
-    excess = ((hits - reached @ place) ** 2 - chance).sum()
-    pairs = (chance * np.maximum(reached.sum(axis=1) - 1, 0)).sum()
-    alike = excess / pairs if pairs > 0 else 0.0  # correlation of two tests of one prompt
+def _prior_tests(
+    hits: FloatArray, reached: FloatArray, expected: FloatArray, freedom: FloatArray | float = 1.0
+) -> float:
+    """How many tests of its own a prompt (or task) needs to outweigh the others.
+
+    Args:
+        hits: [num] tokens that stood.
+        reached: [num, k] tokens tested.
+        expected: [num] hits if all were alike.
+        freedom: [num] what is left of each one's variance about a mean it took part in; 0 leaves it out.
+    """
+    tests = reached.sum(axis=1)
+    rate = np.clip(expected / np.maximum(tests, 1.0), 0.0, 1.0)
+    chance = tests * rate * (1 - rate) * freedom
+    told = np.where(np.asarray(freedom) > 0, (hits - expected) ** 2, 0.0)
+    pairs = (chance * np.maximum(tests - 1, 0)).sum()
+    alike = (told.sum() - chance.sum()) / pairs if pairs > 0 else 0.0  # correlation of two tests
     return min(_MAX_PRIOR_TESTS, (1 - alike) / alike) if alike > 1 / _MAX_PRIOR_TESTS else _MAX_PRIOR_TESTS
 
 

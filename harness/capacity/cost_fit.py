@@ -77,9 +77,12 @@ def _verify(table: pd.DataFrame) -> tuple[Curve, tuple[float, float]]:
     knots = knots_of(width, weight)
     # without drafts the width is the number of sequences: one of the two says it all
     per_sequence = n if (width != n).any() else np.zeros_like(n)
-    features = np.column_stack([hat_basis(width, knots), per_sequence, table["context"].to_numpy(float)])
+    # a drafted token may cost more than a sequence's own: then sequences count against the width
+    context = table["context"].to_numpy(float)
+    features = np.column_stack([hat_basis(width, knots), per_sequence, -per_sequence, context])
     found = fit_nonnegative(features, table["verify_s"].to_numpy(float), weight)
-    return Curve(knots, tuple(float(v) for v in found[:-2])), (float(found[-2]), float(found[-1]))
+    curve = Curve(knots, tuple(float(v) for v in found[:-3]))
+    return curve, (float(found[-3] - found[-2]), float(found[-1]))
 
 
 def _draft(table: pd.DataFrame) -> FloatArray:

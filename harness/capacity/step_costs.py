@@ -21,7 +21,7 @@ class StepCosts:
 
     Attributes:
         verify: seconds of the target's forward over its width in tokens.
-        verify_per_sequence_s: what each sequence adds.
+        verify_per_sequence_s: what each sequence adds; below 0 where drafted tokens cost more than its own.
         verify_per_context_s: what each cached token adds.
         draft_s: drafting, before any token.
         draft_token_s: a drafted token of one sequence.
@@ -67,9 +67,8 @@ class StepCosts:
         n, total, deep, cached = (
             np.asarray(a, dtype=np.float64) for a in (num_sequences, proposed, depth, context)
         )
-        verify_s = (
-            self.verify(n + total) + self.verify_per_sequence_s * n + self.verify_per_context_s * cached
-        )
+        sequences_s = self.verify_per_sequence_s * n + self.verify_per_context_s * cached
+        verify_s = np.maximum(self.verify(n + total) + sequences_s, 0.0)
         per_token_s = self.draft_token_s + self.draft_sequence_s * (n - 1) + self.draft_context_s * cached
         overhead_s = self.overhead_s + self.overhead_sequence_s * n
         return np.asarray(verify_s + self.draft_s + deep * per_token_s + overhead_s, dtype=np.float64)

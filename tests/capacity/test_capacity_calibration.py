@@ -22,8 +22,8 @@ from harness.results import Results, load
 
 TRUTH = SimulatorConfig(
     step_s=0.02,
-    verify_slope=0.03,
-    batch_slope=0.05,
+    verify_slope=0.05,
+    batch_slope=0.02,
     overhead_s=0.001,
     prefill_s_per_token=0.0004,
     draft_model=DraftingConfig(cost=0.12, alpha=0.7, temperature_effect=0.0),
@@ -57,8 +57,8 @@ def model(results: Results) -> ReplicaModel:
 def test_seconds_of_a_step_come_back_between_measured_batches_too(
     model: ReplicaModel, batch: int, k: int
 ) -> None:
-    together = 1 + 0.05 * (batch - 1)
-    truth = 0.02 * (together * (1 + 0.12 * k) + 0.03 * batch * k) + 0.001
+    together = 1 + 0.02 * (batch - 1)
+    truth = 0.02 * (together * (1 + 0.12 * k) + 0.05 * batch * k) + 0.001
     work = {"num_sequences": batch, "proposed": batch * k, "depth": k, "context": batch * 120}
     assert float(model.methods["draft_model"].costs.step_s(**work)) == pytest.approx(truth, rel=0.03)
 
@@ -67,7 +67,7 @@ def test_seconds_of_a_step_come_back_between_measured_batches_too(
 def test_seconds_of_plain_steps_come_back(model: ReplicaModel, batch: int) -> None:
     work = {"num_sequences": batch, "proposed": 0, "depth": 0, "context": batch * 120}
     assert float(model.baseline.step_s(**work)) == pytest.approx(
-        0.02 * (1 + 0.05 * (batch - 1)) + 0.001, rel=0.03
+        0.02 * (1 + 0.02 * (batch - 1)) + 0.001, rel=0.03
     )
 
 
