@@ -11,6 +11,7 @@ from harness.errors import HarnessError
 
 _COMMANDS = {
     "compare": "harness.cli.compare:main",
+    "export": "harness.cli.export:main",
     "plan": "harness.cli.plan:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",
