@@ -12,6 +12,8 @@ from harness.errors import HarnessError
 _COMMANDS = {
     "calibrate": "harness.cli.calibrate:main",
     "compare": "harness.cli.compare:main",
+    "export": "harness.cli.export:main",
+    "plan": "harness.cli.plan:main",
     "rebaseline": "harness.cli.rebaseline:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",

@@ -1,0 +1,1 @@
+"""From measured tables to replicas: a calibrated model of one replica, simulated under load."""

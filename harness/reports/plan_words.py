@@ -1,0 +1,157 @@
+"""Names and sentences of a capacity plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.capacity.crossover import Band
+from harness.capacity.plan import ConfigurationPlan, Option, Plan
+from harness.capacity.sizing import Binding
+from harness.reports.display import count, k_is, number, percent, seconds
+from harness.reports.labels import Row, cell_labels, method_label
+
+_LIMIT_NAMES = {
+    "slo.ttft_p95_s": "TTFT p95",
+    "slo.tpot_p95_s": "TPOT p95",
+    "slo.total_p95_s": "total time p95",
+    "slo.availability": "share of requests served",
+    "capacity": "saturation",
+}
+_POLICIES = {"off": "switched off", "by_batch": "k by batch", "adaptive": "adaptive k"}
+
+
+def configuration_labels(plan: Plan) -> list[str]:
+    """A distinct name per configuration, of what differs between them."""
+    rows: list[Row] = [
+        {**one.model.facts, "cell_id": str(place)} for place, one in enumerate(plan.configurations)
+    ]
+    labels = cell_labels(rows)
+    return [
+        "this configuration" if labels[str(p)] == "this cell" else labels[str(p)] for p in range(len(rows))
+    ]
+
+
+def option_label(option: Option) -> str:
+    """An option as prose has it."""
+    if option.policy == "never":
+        return method_label(option.method)
+    how = k_is(option.k) if option.policy == "fixed" else _POLICIES[option.policy]
+    return f"{method_label(option.method)}, {how}"
+
+
+def per_second(value: object) -> str:
+    """Requests per second, with the digits a small rate needs."""
+    found = number(value)
+    if found is None:
+        return "none"
+    return f"{found:,.0f}" if found >= 100 else f"{found:.3g}"
+
+
+def money(value: object, currency: str) -> str:
+    """An amount with its unit."""
+    found = number(value)
+    return (
+        "none"
+        if found is None
+        else f"{found:,.0f} {currency}"
+        if found >= 1000
+        else f"{found:.3g} {currency}"
+    )
+
+
+def binding_text(binding: Binding | None) -> str:
+    """Which limit decides, and what was found beyond it."""
+    if binding is None:
+        return "none"
+    name = _LIMIT_NAMES[binding.key]
+    if binding.key == "capacity":
+        return f"{name} at {per_second(binding.found)}/s"
+    if binding.key == "slo.availability":
+        return f"{name}: {percent(binding.found)}, limit {percent(binding.limit)}"
+    return f"{name}: {duration(binding.found)}, limit {seconds(binding.limit)}"
+
+
+def duration(value: float) -> str:
+    """Seconds, where they exist: a percentile that reaches requests never served has none."""
+    return "never served" if value == float("inf") else seconds(value)
+
+
+def infeasible(one: ConfigurationPlan) -> str:
+    """Which limit no option meets, and by how much the best misses it."""
+    closest = min(
+        (option for option in one.options if option.sizing.binding is not None),
+        key=lambda option: option.sizing.binding.excess if option.sizing.binding else 0.0,
+    )
+    binding = closest.sizing.binding
+    excess = (
+        "" if binding is None or binding.excess == float("inf") else f", {percent(binding.excess)} beyond it"
+    )
+    return (
+        f"No option keeps the limits, not even on an idle replica. Closest is {option_label(closest)}: "
+        f"{binding_text(binding)}{excess}. Raise {binding.key if binding else 'the limit'}, "
+        "or measure a faster configuration."
+    )
+
+
+def advice(plan: Plan, one: ConfigurationPlan) -> str:
+    """What to run, how many, at which price, and against what."""
+    chosen = one.recommended
+    if chosen is None or chosen.now is None:
+        return infeasible(one)
+    fleet, currency = chosen.now, plan.settings.prices.currency
+    text = (
+        f"Run {option_label(chosen)}: {count(fleet.total)} {_replicas(fleet.total)} "
+        f"({count(fleet.replicas)} and {count(fleet.spares)} spare) for {per_second(fleet.requests_per_s)} "
+        f"requests/s, {money(fleet.cost_per_million_tokens, currency)} per million output tokens."
+    )
+    return " ".join([text, _against(one), *_binds(chosen)])
+
+
+def _replicas(total: int) -> str:
+    return "replica" if total == 1 else "replicas"
+
+
+def _against(one: ConfigurationPlan) -> str:
+    chosen, plain = one.recommended, one.plain
+    if chosen is None or chosen is plain:
+        return "No way to draft carries 2% more on a replica."
+    if plain.now is None or chosen.now is None:
+        return f"Without speculation the limits can't be kept: {binding_text(plain.sizing.binding)}."
+    more = plain.now.total / chosen.now.total - 1
+    if more <= 0:
+        return f"Without speculation it takes {count(plain.now.total)}: the gain is in latency and headroom."
+    return f"Without speculation it takes {count(plain.now.total)}, {percent(more)} more."
+
+
+def _binds(option: Option) -> list[str]:
+    binding = option.sizing.binding
+    if binding is None:
+        return []
+    what = binding_text(binding)
+    return [f"What bounds a replica at {per_second(option.sizing.max_requests_per_s)} requests/s: {what}."]
+
+
+def bands_text(bands: Sequence[Band]) -> str:
+    """Best k by load per replica, `k = 4 up to 2.1/s, k = 2 up to 3/s, off above`."""
+    if not bands:
+        return "no load keeps the limits"
+    parts = []
+    for place, band in enumerate(bands):
+        name = k_is(band.k) if band.k else "off"
+        parts.append(
+            f"{name} up to {per_second(band.to_requests_per_s)}/s" if place < len(bands) - 1 else name
+        )
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, {parts[-1]} above"
+
+
+def batch_bands_text(bands: Sequence[tuple[int, int, int]]) -> str:
+    """K by batch, `1-4: 5, 5-16: 2, 17 and more: 0`."""
+    last = len(bands) - 1
+    return ", ".join(
+        f"{first} and more: {k}"
+        if place == last
+        else f"{first}-{end}: {k}"
+        if first != end
+        else f"{first}: {k}"
+        for place, (first, end, k) in enumerate(bands)
+    )
