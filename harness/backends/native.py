@@ -15,18 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, ScoreRequest, SequenceRequest
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
-from harness.engine.linear import Linear
+from harness.engine.linear import Linear, packs_bfloat16
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
 from harness.engine.sampling import SamplingParams
+from harness.engine.scoring import score_tokens
 from harness.engine.weights import load_head, load_transformer
 from harness.errors import OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, Variant
+from harness.models.memory import MemoryLayout
+from harness.records import Decoded, Scored, Variant
 
 DRAFT_VOCAB_FILE = "draft_vocab.npy"
 
@@ -42,6 +44,20 @@ class NativeBackend:
     def version(cls) -> str:
         """The PyTorch release: the engine's own code is hashed apart."""
         return f"torch {package_version('torch')}"
+
+    @classmethod
+    def memory_layout(cls, settings: EngineSettings, variants: Sequence[Variant]) -> MemoryLayout:
+        """Every variant has caches of its own; packing the head for a CPU copies it."""
+        device = _device(settings.device)
+        _dtype(settings.dtype, device)
+        on_cpu = device.type == "cpu"
+        return MemoryLayout(
+            dtype=settings.dtype,
+            kv_dtype="float32" if on_cpu else settings.dtype,
+            target_caches=len(variants),
+            drafter_caches=sum(variant.drafter is not None for variant in variants),
+            copies_tied_head=on_cpu and settings.dtype == "bfloat16" and packs_bfloat16(),
+        )
 
     @classmethod
     def open(cls, settings: EngineSettings) -> NativeSession:
@@ -116,6 +132,17 @@ class NativeSession:
             )
             for request in requests
         ]
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """Prompt and output in one forward over a cache of its own."""
+        sampling = SamplingParams(settings.temperature, settings.top_k, settings.top_p)
+        return score_tokens(
+            self._target,
+            request.prompt,
+            request.tokens,
+            alternatives=request.alternatives,
+            sampling=sampling,
+        )
 
     def peak_memory_bytes(self) -> int | None:
         """Device memory on CUDA, else the process's highest resident memory."""

@@ -11,7 +11,8 @@ from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.glossary import glossary_section
-from harness.reports.listings import lossless_section, results_section
+from harness.reports.listings import results_section
+from harness.reports.losslessness import lossless_section
 from harness.reports.provenance import environment_section, failures_section
 from harness.reports.summary import subtitle, summary_section
 from harness.reports.sweep import Sweep

@@ -15,6 +15,8 @@ from harness.privacy import clean, cleaned
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
+from harness.runner.losslessness import check_lossless
+from harness.runner.outputs import Outputs
 from harness.runner.plan import CellPlan
 from harness.runner.progress import SweepProgress, variant_line
 from harness.runner.schedule import Block, blocks
@@ -56,6 +58,7 @@ class _CellRun:
         self.stop = StopRule(
             plan.config.measure, baseline_id=self.baseline.variant_id, num_blocks=self.num_blocks
         )
+        self.outputs = Outputs()
         self.done: set[tuple[str, int]] = set()
         self.record = self._new_record()
         self.alive = list(plan.variants)
@@ -64,7 +67,8 @@ class _CellRun:
 
     def run(self) -> CellRecord:
         self._load_earlier()
-        if self.record.status == Status.OK and self.stop.reason(self._next_block()) is not None:
+        is_measured = self.record.status == Status.OK and self.stop.reason(self._next_block()) is not None
+        if is_measured and not self._lacks_check():
             self._count(self.expected_trials)
             return self.record
         # a killed run can't say that it was killed: what is stored is partial until it is finished
@@ -95,8 +99,29 @@ class _CellRun:
             self._run_blocks(session, writer)
         finally:
             gc.unfreeze()
+        self._check_lossless(session)
+
+    def _lacks_check(self) -> bool:
+        return self.plan.config.measure.lossless.enabled and not self.record.lossless
+
+    def _check_lossless(self, session: Session) -> None:
+        self.record.lossless = []
+        if not self.plan.config.measure.lossless.enabled:
+            return
+        self.progress.describe(f"{self._label()} lossless check")
+        measured = {variant_id for variant_id, _ in self.done}
+        variants = [variant for variant in self.plan.variants if variant.variant_id in measured]
+        if self.baseline not in variants:
+            return
+        try:
+            rows = check_lossless(session, self.plan, variants, self.outputs)
+            self.record.lossless = [asdict(row) for row in rows]
+        except Exception as error:
+            self._fail("lossless", None, error)
 
     def _open(self) -> Session:
+        if self.plan.memory is not None and self.plan.config.check_memory:
+            self.plan.memory.require_fit()
         for part, model in [("fetch_target", self.plan.engine.target), *self._named_drafters()]:
             if model.setup_s > 0:
                 self._cold_start([ColdStart(part, model.setup_s)])
@@ -197,6 +222,7 @@ class _CellRun:
             return unmeasured(self.plan, variant, block, phase=phase, status=Status.FAILED, error=error)
         self.done.add((variant.variant_id, block.number))
         self.stop.add(rows)
+        self.outputs.add(rows)
         return rows
 
     def _guarded(self, stage: str, variant: Variant, action: Callable[[], Result]) -> Result | None:
@@ -253,6 +279,7 @@ class _CellRun:
         if stored.record.status == Status.OK:
             self.record = stored.record
         self.stop.replay(frame)
+        self.outputs.replay(frame)
 
     def _next_block(self) -> int:
         number = 0
