@@ -11,6 +11,7 @@ from harness.errors import HarnessError
 
 _COMMANDS = {
     "calibrate": "harness.cli.calibrate:main",
+    "check": "harness.cli.check:main",
     "compare": "harness.cli.compare:main",
     "export": "harness.cli.export:main",
     "plan": "harness.cli.plan:main",
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     0: everything was measured; 1: something failed, what was measured is stored; 2: bad input, nothing
-    was measured; 130: interrupted.
+    was measured; 5: the lossless check found a defect, everything is stored; 130: interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = _COMMANDS.get(arguments[0]) if arguments else None

@@ -199,6 +199,106 @@ class Observation:
 
 
 @dataclass(slots=True)
+class Scored:
+    """What the target makes of a sequence's output tokens, all of them run in one forward.
+
+    Attributes:
+        logits: [num_tokens] of the output tokens, each after the prompt and the output tokens before it.
+        best_tokens: [num_tokens] the likeliest token in their places.
+        best_logits: [num_tokens] its logit.
+        alternative_logits: logits of the alternatives asked for.
+        mass_above: [num_tokens] probability of the tokens likelier than the output token, as sampled (after
+            temperature, top-k and top-p); empty at temperature 0.
+        mass: [num_tokens] probability of the output token, equally likely ones included; likewise.
+        significant_bits: of the number format that the logits went through.
+    """
+
+    logits: list[float]
+    best_tokens: list[int]
+    best_logits: list[float]
+    alternative_logits: list[float]
+    mass_above: list[float]
+    mass: list[float]
+    significant_bits: int
+
+
+class LosslessVerdict(StrEnum):
+    """What the lossless check found."""
+
+    EQUAL = "equal"
+    """Temperature 0: every output is the baseline's, token for token."""
+    TIE = "tie"
+    """Temperature 0: outputs differ, and only where the target's logits are too close to call."""
+    CONSISTENT = "consistent"
+    """Temperature above 0: the tokens follow the target's distribution, as far as the test can see."""
+    LOSSY = "lossy"
+    """The output isn't the target's, and the variant says so."""
+    DEFECT = "defect"
+    """The output isn't the target's, and it should be."""
+    UNKNOWN = "unknown"
+    """Couldn't be judged; the reason is given."""
+
+
+@dataclass(slots=True)
+class Divergence:
+    """Where a greedy output leaves the baseline's, or where the target would leave its own.
+
+    Attributes:
+        prompt_id: which prompt.
+        after_tokens: output tokens before it.
+        token: what the baseline wrote there; None where it had ended.
+        other_token: what the variant wrote, or the target preferred in one forward; None where it had ended.
+        roundings: how far the token that came out lies below the target's likeliest, in roundings of its
+            number format; None where it wasn't scored.
+        verdict: `tie`, `defect` or `unknown`.
+    """
+
+    prompt_id: str
+    after_tokens: int
+    token: int | None
+    other_token: int | None
+    roundings: float | None
+    verdict: str
+
+
+@dataclass(slots=True)
+class LosslessRow:
+    """The lossless check of one variant; that of the baseline is the control.
+
+    Attributes:
+        variant_id: which variant.
+        test: `greedy` or `distribution`.
+        verdict: a `LosslessVerdict`.
+        reason: why `unknown`.
+        num_prompts: prompts compared (`greedy`; for the control, scored ones), or with tokens in the test.
+        num_tokens: output tokens compared or tested.
+        num_equal: prompts whose every output is the baseline's; None for `distribution`.
+        num_ties: prompts that differ by ties alone; likewise.
+        num_defects: prompts with a defect; likewise.
+        largest_roundings: the widest of the divergences that were scored.
+        p_value: of the test, corrected for the number of variants; None for `greedy`.
+        detectable_distance: the distance that the test would catch with probability 0.9; likewise.
+        seconds: that scoring took.
+        divergences: the first per prompt and token.
+    """
+
+    variant_id: str
+    test: str
+    verdict: str
+    reason: str | None = None
+    num_prompts: int = 0
+    num_tokens: int = 0
+    num_equal: int | None = None
+    num_ties: int | None = None
+    num_defects: int | None = None
+    largest_roundings: float | None = None
+    p_value: float | None = None
+    detectable_distance: float | None = None
+    seconds: float = 0.0
+    divergences: list[Divergence] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Failure:
     """Something that went wrong and was kept: where, what, and the traceback."""
 
@@ -229,6 +329,7 @@ class CellRecord:
         config: the resolved configuration.
         failures: everything that went wrong.
         stop_reason: why measuring ended (`precision`, `max_time`, `max_repeats`, `interrupted`).
+        lossless: one mapping per variant, see `LosslessRow`; empty where the check was off or not reached.
     """
 
     cell_id: str
@@ -243,6 +344,7 @@ class CellRecord:
     config: dict[str, Any] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     stop_reason: str | None = None
+    lossless: list[dict[str, Any]] = field(default_factory=list)
     started_at: str | None = None
     finished_at: str | None = None
     format_version: int = FORMAT_VERSION

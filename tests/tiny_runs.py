@@ -89,6 +89,19 @@ def write_tiny_run(folder: Path, make_llama: Callable[..., Path]) -> TinyRun:
     )
 
 
+def write_peaked_run(folder: Path, make_llama: Callable[..., Path]) -> TinyRun:
+    """A target with peaked distributions, and a drafter that is often right about it."""
+
+    def peaked(name: str, **options: Any) -> Path:
+        spread = 0.3 if name == "target" else 0.24
+        return make_llama(name, initializer_range=spread, tie_word_embeddings=False)
+
+    run = write_tiny_run(folder, peaked)
+    # long enough that the caches have a row to spare for the measured prompts
+    write_workload(run.warmup, ("warm up " * 4,))
+    return run
+
+
 def write_workload(file: Path, texts: Sequence[str], *, tasks: Sequence[str] = ("chat",)) -> Path:
     """Write a workload named after its file, with prompts `<name>-0`, `<name>-1`, ..."""
     name = file.stem

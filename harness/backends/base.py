@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from harness.config.schema import SimulatorConfig, VllmConfig
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, Variant
+from harness.models.memory import MemoryLayout
+from harness.records import Decoded, Scored, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,21 @@ class DecodingSettings:
     batch_size: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """A sequence whose output the target is asked about.
+
+    Attributes:
+        prompt: token ids.
+        tokens: output token ids, at least one.
+        alternatives: (place in `tokens`, token id) of further tokens whose logits are wanted.
+    """
+
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    alternatives: Sequence[tuple[int, int]] = ()
+
+
 class Session(Protocol):
     """A started engine with its target loaded."""
 
@@ -118,6 +134,27 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free everything."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """What a session may also offer: the lossless check then says whether a difference is a defect."""
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """Run prompt and output through the target in one forward.
+
+        Raises:
+            UnsupportedError: why this engine can't.
+        """
+
+
+@runtime_checkable
+class LaidOut(Protocol):
+    """What a backend may also offer: how it lays models out, for the memory estimate."""
+
+    @classmethod
+    def memory_layout(cls, settings: EngineSettings, variants: Sequence[Variant]) -> MemoryLayout:
+        """The layout of a cell with these variants."""
 
 
 class Backend(Protocol):

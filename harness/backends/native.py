@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import psutil
 import torch
 
-from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, ScoreRequest, SequenceRequest
 from harness.backends.memory import ProcessMemory
 from harness.backends.native_drafters import NativeDrafters, pace_rules
 from harness.backends.placement import (
@@ -24,15 +24,18 @@ from harness.backends.quality import UNQUANTIZED, quality_facts
 from harness.engine.cache import KVCache
 from harness.engine.calibrate import measure_step_costs
 from harness.engine.drafters.base import Drafter
+from harness.engine.linear import packs_bfloat16
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
 from harness.engine.pace import PacePlan
 from harness.engine.quantized_linear import check_scheme
 from harness.engine.sampling import SamplingParams
+from harness.engine.scoring import score_tokens
 from harness.engine.sequence import Request
 from harness.engine.weights import load_transformer
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, Variant
+from harness.models.memory import MemoryLayout
+from harness.records import Decoded, Scored, Variant
 
 
 class NativeBackend:
@@ -47,6 +50,18 @@ class NativeBackend:
     def version(cls) -> str:
         """The PyTorch release: the engine's own code is hashed apart."""
         return f"torch {package_version('torch')}"
+
+    @classmethod
+    def memory_layout(cls, settings: EngineSettings, variants: Sequence[Variant]) -> MemoryLayout:
+        """Variants share a model's cache; laying the head out for a CPU copies it."""
+        device = pick_device(settings.device)
+        pick_dtype(settings.dtype, device)
+        on_cpu = device.type == "cpu"
+        return MemoryLayout(
+            dtype=settings.dtype,
+            kv_dtype="float32" if on_cpu else settings.dtype,
+            copies_tied_head=on_cpu and settings.dtype == "bfloat16" and packs_bfloat16(),
+        )
 
     @classmethod
     def open(cls, settings: EngineSettings) -> NativeSession:
@@ -138,6 +153,17 @@ class NativeSession:
                 sampling=SamplingParams(settings.temperature, settings.top_k, settings.top_p),
                 eos_ids=settings.eos_ids,
             )
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """Prompt and output in one forward over a cache of its own."""
+        sampling = SamplingParams(settings.temperature, settings.top_k, settings.top_p)
+        return score_tokens(
+            self._target,
+            request.prompt,
+            request.tokens,
+            alternatives=request.alternatives,
+            sampling=sampling,
+        )
 
     def peak_memory_bytes(self) -> int | None:
         """Highest use since the last call: of the device on CUDA, else the process's resident memory."""

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from harness.config.schema import HarnessConfig
 from harness.errors import ConfigError, HarnessError, StorageError
-from harness.records import CellRecord, Status
+from harness.records import CellRecord, LosslessVerdict, Status
 from harness.reports.build import build_report
 from harness.reports.terminal import summary_table
 from harness.results import load
@@ -19,6 +19,9 @@ from harness.runner.cell import Interrupted, measure_cell
 from harness.runner.plan import CellPlan, plan_cell
 from harness.runner.progress import SweepProgress
 from harness.runner.sessions import SessionPool
+
+EXIT_DEFECT = 5
+"""A variant's output isn't the target's, though it should be; all that was measured is stored."""
 
 
 class Sweep:
@@ -86,6 +89,12 @@ class Sweep:
         if self.interrupted:
             print("interrupted: the same command measures what is missing.", file=sys.stderr)
             return 130
+        if any(has_defect(record) for record in self.records):
+            print(
+                f"lossless check failed: see the report's section on losslessness (exit code {EXIT_DEFECT}).",
+                file=sys.stderr,
+            )
+            return EXIT_DEFECT
         complete = {record.cell_id for record in self.records} == self._cell_ids
         return 0 if complete and reported and all(r.status == Status.OK for r in self.records) else 1
 
@@ -101,6 +110,11 @@ class Sweep:
                 file=sys.stderr,
             )
             return False
+
+
+def has_defect(record: CellRecord) -> bool:
+    """Whether the lossless check of a cell found one."""
+    return any(row["verdict"] == LosslessVerdict.DEFECT for row in record.lossless)
 
 
 def _check_writable(store: ResultStore) -> None:

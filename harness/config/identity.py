@@ -15,15 +15,15 @@ from harness.config.schema import HarnessConfig
 # Packages whose code decides what a number is; changing a report or a message measures nothing again.
 _MEASURING = ("backends", "engine", "models", "runner")
 _SOURCES = (".py", ".cpp", ".hpp")
-_STOP_RULE = ("min_repeats", "max_repeats", "target_precision", "max_time_s")
-_OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report")
+_NOT_MEASURED_BY = ("min_repeats", "max_repeats", "target_precision", "max_time_s", "lossless")
+_OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report", "check_memory")
 
 
 def cell_id(config: HarnessConfig, revisions: Mapping[str, str]) -> str:
     """Hash a cell's configuration, the code that measures it, and what it was measured on.
 
-    Where results go and when measuring stops are left out, so that a longer run goes on from a
-    shorter one.
+    Where results go, when measuring stops and how outputs are checked are left out, so that a longer
+    run goes on from a shorter one.
 
     Args:
         config: the resolved configuration.
@@ -35,7 +35,7 @@ def cell_id(config: HarnessConfig, revisions: Mapping[str, str]) -> str:
     content: dict[str, Any] = asdict(config)
     for key in _OUTPUT:
         del content[key]
-    for key in _STOP_RULE:
+    for key in _NOT_MEASURED_BY:
         del content["measure"][key]
     payload = {"config": content, "code": code_version(), "revisions": dict(revisions)}
     return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]

@@ -171,6 +171,19 @@ class QuantizationConfig:
 
 
 @dataclass
+class LosslessConfig:
+    """Whether each variant's output is checked to be the target's; docs/lossless.md.
+
+    Attributes:
+        enabled: check after measuring; a defect ends the run with exit code 5.
+        max_time_s: seconds of a cell in which the target may score outputs.
+    """
+
+    enabled: bool = True
+    max_time_s: float = 8.0
+
+
+@dataclass
 class MeasureConfig:
     """How much is measured.
 
@@ -181,6 +194,7 @@ class MeasureConfig:
         target_precision: stop once each speedup's interval is at most this share of it on either side.
         max_time_s: start no block after so many seconds of measuring in a cell.
         seed: of the random order of variants and of the sequences.
+        lossless: whether the output is the target's.
     """
 
     warmup_prompts: int = 2
@@ -189,6 +203,7 @@ class MeasureConfig:
     target_precision: float = 0.05
     max_time_s: float = 600.0
     seed: int = 0
+    lossless: LosslessConfig = field(default_factory=LosslessConfig)
 
 
 @dataclass
@@ -299,6 +314,7 @@ class HarnessConfig:
         reports_dir: where reports go.
         resume: keep what an earlier run of the same configuration measured.
         report: render the report when the run ends.
+        check_memory: refuse a cell whose models are estimated not to fit the free memory.
     """
 
     name: str = "run"
@@ -317,3 +333,4 @@ class HarnessConfig:
     reports_dir: str = "reports"
     resume: bool = True
     report: bool = True
+    check_memory: bool = True

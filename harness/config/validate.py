@@ -162,7 +162,12 @@ def _measure(config: HarnessConfig) -> None:
     _at_least("measure.seed", measure.seed, 0)
     _at_least("measure.min_repeats", measure.min_repeats, 1)
     _at_least("measure.max_repeats", measure.max_repeats, measure.min_repeats)
-    for field, value in (("target_precision", measure.target_precision), ("max_time_s", measure.max_time_s)):
+    above_zero = {
+        "target_precision": measure.target_precision,
+        "max_time_s": measure.max_time_s,
+        "lossless.max_time_s": measure.lossless.max_time_s,
+    }
+    for field, value in above_zero.items():
         if not value > 0:
             raise ConfigError(f"measure.{field}", "must be above 0", value)
 

@@ -35,14 +35,14 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
         weight: [out_features, in_features].
         bias: [out_features] or None.
     """
-    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and _packs_bfloat16():
+    if weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and packs_bfloat16():
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
         return _PackedLinear(packed, bias, num_bytes=weight.nbytes)
     return _PlainLinear(weight.contiguous(), bias)
 
 
-def _packs_bfloat16() -> bool:
-    # oneDNN refuses bfloat16 on CPUs without AVX-512 or AVX-NE-CONVERT
+def packs_bfloat16() -> bool:
+    """Whether oneDNN takes bfloat16 here: not on CPUs without AVX-512 or AVX-NE-CONVERT."""
     return torch._C._has_mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -28,6 +28,8 @@ class CheckpointFacts:
     tied_head: bool
     dtype: str | None
     weight_bytes: int
+    intermediate_size: int | None = None
+    head_dim: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,17 @@ def weight_files(path: Path) -> list[Path]:
     return files
 
 
-def read_facts(path: Path) -> CheckpointFacts:
+def has_weights(path: Path) -> bool:
+    """Whether a folder holds safetensors files."""
+    return any(path.glob("*.safetensors"))
+
+
+def read_facts(path: Path, *, needs_weights: bool = True) -> CheckpointFacts:
     """The facts of a checkpoint folder.
+
+    Args:
+        path: of the folder.
+        needs_weights: refuse a folder without weight files; else their size is 0.
 
     Raises:
         ModelSourceError: the configuration or the weights are missing, or a size isn't stated.
@@ -133,10 +144,21 @@ def read_facts(path: Path) -> CheckpointFacts:
             max_context_tokens=_optional_int(config.get("max_position_embeddings")),
             tied_head=bool(config.get("tie_word_embeddings", False)),
             dtype=_optional_str(config.get("dtype", config.get("torch_dtype"))),
-            weight_bytes=sum(file.stat().st_size for file in weight_files(path)),
+            weight_bytes=(
+                sum(file.stat().st_size for file in weight_files(path))
+                if needs_weights or has_weights(path)
+                else 0
+            ),
+            intermediate_size=_optional_int(config.get("intermediate_size")),
+            head_dim=_head_dim(config),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelSourceError(f"{path / CONFIG_FILE}: lacks a usable size ({error!r}).") from error
+
+
+def _head_dim(config: Mapping[str, Any]) -> int | None:
+    heads = _optional_int(config.get("num_attention_heads"))
+    return _optional_int(config.get("head_dim")) or (int(config["hidden_size"]) // heads if heads else None)
 
 
 def _optional_int(value: object) -> int | None:

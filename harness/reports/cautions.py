@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.records import Status
+from harness.records import LosslessVerdict, Status
 from harness.reports.display import count, number, percent, ratio
 from harness.reports.labels import Row, variant_label
 from harness.reports.sweep import Sweep
@@ -136,12 +136,28 @@ def _outputs(sweep: Sweep) -> list[str]:
     lossy = [_variant_name(sweep, row) for row in sweep.variants if row.get("lossless") is False]
     if lossy:
         found.append(f"Not lossless by design, so compare quality as well as speed: {_listed(lossy)}.")
+    if sweep.lossless:
+        return [*found, *_check(sweep)]
     differing = [
         _variant_name(sweep, row) for row in sweep.agreement if row["num_equal"] < row["num_prompts"]
     ]
     if differing:
         lead = f"Greedy output differs from the baseline's on some prompts for {_listed(differing)}"
         found.append(f"{lead}.")
+    return found
+
+
+def _check(sweep: Sweep) -> list[str]:
+    """What the lossless check can't vouch for; numerical ties are no reason for caution."""
+    found = []
+    for verdict, what in (
+        (LosslessVerdict.DEFECT, "The output isn't the target's, though it should be: a defect"),
+        (LosslessVerdict.UNKNOWN, "Whether the output is the target's couldn't be judged"),
+    ):
+        rows = [row for row in sweep.lossless if row["verdict"] == verdict]
+        if rows:
+            names = _listed([_variant_name(sweep, row) for row in rows])
+            found.append(f"{what}: {names}. The section on losslessness says more.")
     return found
 
 

@@ -1,11 +1,11 @@
-"""The sections that list every variant: all results and the lossless check."""
+"""The section that lists every variant with all its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from harness.privacy import clipped
-from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
+from harness.reports.blocks import Block, Column, Entry, Section, Table, entry
 from harness.reports.display import (
     MISSING,
     count,
@@ -80,47 +80,6 @@ def results_section(sweep: Sweep) -> Section:
         blocks.append(Table("Notes", columns, notes))
     lead = "A dash stands for a figure that can't be computed."
     return Section("results", "All results", lead, blocks)
-
-
-def lossless_section(sweep: Sweep) -> Section:
-    """Whether greedy output is the baseline's, token for token."""
-    title = "Lossless check"
-    if not sweep.agreement:
-        reason = (
-            "Left out: it compares greedy output, and no cell ran at temperature 0 with its tokens stored."
-        )
-        return Section("lossless", title, omitted=reason)
-    names = ("equal prompts", "share", "first differing token", "in prompt", "median differing token")
-    columns = [*variant_columns(sweep), *(Column(name, numeric=name != "in prompt") for name in names)]
-    body = []
-    for row in sweep.agreement:
-        equal = row["num_equal"] == row["num_prompts"]
-        prompt = row["first_divergence_prompt_id"]
-        body.append(
-            [
-                *variant_entries(sweep, row),
-                entry(
-                    f"{count(row['num_equal'])} of {count(row['num_prompts'])}", "pays" if equal else "costs"
-                ),
-                entry(percent(row["share_equal"])),
-                entry(count(row["first_divergence_tokens"])),
-                entry(clipped(prompt, 60) if isinstance(prompt, str) else MISSING),
-                entry(count(row["median_divergence_tokens"])),
-            ]
-        )
-    lead = (
-        "At temperature 0 a lossless method writes the baseline's tokens. Output tokens are counted from 0."
-    )
-    blocks: list[Block] = [Table("Greedy output compared with the baseline's", columns, body)]
-    if any(row["num_equal"] < row["num_prompts"] for row in sweep.agreement):
-        blocks.append(
-            Prose(
-                "A difference is either two tokens whose logits are nearly equal, which verifying several "
-                "tokens at once rounds differently, or a fault in the method. The first kind is rare and "
-                "comes late in a sequence; look at the logits at the position given."
-            )
-        )
-    return Section("lossless", title, lead, blocks)
 
 
 def _speedup(row: Row) -> Entry:

@@ -14,7 +14,8 @@ from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.engines import engines_section
 from harness.reports.glossary import glossary_section
-from harness.reports.listings import lossless_section, results_section
+from harness.reports.listings import results_section
+from harness.reports.losslessness import lossless_section
 from harness.reports.provenance import environment_section, failures_section
 from harness.reports.quantization import quantization_section
 from harness.reports.summary import subtitle, summary_section

@@ -71,6 +71,18 @@ class Sweep:
         return _rows(self._results.across_engines())
 
     @cached_property
+    def lossless(self) -> Sequence[Row]:
+        """The lossless check, cells and variants in reading order."""
+        rows = _rows(self._results.lossless)
+        order = {cell["cell_id"]: place for place, cell in enumerate(self.cells)}
+        return sorted(rows, key=lambda row: (order[row["cell_id"]], *_variant_order(row)))
+
+    @cached_property
+    def divergences(self) -> Sequence[Row]:
+        """Where greedy outputs leave the baseline's."""
+        return _rows(self._results.divergences)
+
+    @cached_property
     def cold_start(self) -> Sequence[Row]:
         """Timed set-up parts."""
         return _rows(self._results.cold_start)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.privacy import clipped
 from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, percent, rate
+from harness.reports.losslessness import lossless_line
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, interval_text, verdict
@@ -18,7 +19,7 @@ _NUMERIC = (False, True, False, True, True, True, False)
 
 
 def summary_table(results: Results) -> str:
-    """A plain-text table, one row per setting, and the number of cautions; ends without a newline."""
+    """A plain-text table, one row per setting, and what to know besides; ends without a newline."""
     sweep = Sweep(results)
     if not sweep.series:
         return "No speculating variant was stored, so there is nothing to compare."
@@ -26,6 +27,8 @@ def summary_table(results: Results) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
+    if sweep.lossless:
+        lines.append(f"Losslessness: {lossless_line(sweep.lossless)}")
     warnings = len(cautions(sweep))
     if warnings:
         lines.append(f"{warnings} caution{'' if warnings == 1 else 's'}: see the report's summary.")

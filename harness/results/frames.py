@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.records import CellRecord, Phase, Status
+from harness.records import CellRecord, Divergence, LosslessRow, Phase, Status
 from harness.results.cell_folder import StoredCell
 
 VARIANT_COLUMNS = ["method", "k", "drafter", "lossless", "is_baseline"]
@@ -102,6 +102,29 @@ class Frames:
             rows += [(cell_id, f.stage, f.variant_id, f.error, f.traceback) for f in cell.record.failures]
             rows += [(cell_id, "storage", None, problem, "") for problem in cell.problems]
         return pd.DataFrame(rows, columns=columns)
+
+    @cached_property
+    def lossless(self) -> pd.DataFrame:
+        """One row per cell and variant that the lossless check looked at, the baseline as the control."""
+        names = [field.name for field in fields(LosslessRow) if field.name != "divergences"]
+        rows = [
+            {"cell_id": cell_id, **{name: row.get(name) for name in names}}
+            for cell_id, record in self.records.items()
+            for row in record.lossless
+        ]
+        return self.with_facts(pd.DataFrame(rows, columns=["cell_id", *names]))
+
+    @cached_property
+    def divergences(self) -> pd.DataFrame:
+        """One row per place where a greedy output left the baseline's, or the target its own."""
+        names = [field.name for field in fields(Divergence)]
+        rows = [
+            {"cell_id": cell_id, "variant_id": row["variant_id"], **divergence}
+            for cell_id, record in self.records.items()
+            for row in record.lossless
+            for divergence in row["divergences"]
+        ]
+        return pd.DataFrame(rows, columns=["cell_id", "variant_id", *names])
 
     def in_order(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Sort rows by cell and by the configured order of its variants, as drawn order is random."""

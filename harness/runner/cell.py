@@ -15,6 +15,8 @@ from harness.privacy import clean, cleaned
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
+from harness.runner.losslessness import check_lossless
+from harness.runner.outputs import Outputs
 from harness.runner.plan import CellPlan
 from harness.runner.progress import SweepProgress, variant_line
 from harness.runner.schedule import Block, blocks
@@ -64,6 +66,7 @@ class CellRun:
             plan.config.measure, baseline_id=self.baseline.variant_id, num_blocks=self.num_blocks
         )
         self.done: set[tuple[str, int, int]] = set()
+        self.outputs = Outputs()
         self.record = self._new_record()
         self.alive = list(plan.variants)
         self.expected_trials = plan.config.measure.min_repeats * self.num_blocks * len(plan.variants)
@@ -72,7 +75,8 @@ class CellRun:
     def run(self) -> CellRecord:
         """Measure what is missing; see `measure_cell`."""
         self._load_earlier()
-        if self.record.status == Status.OK and self._is_complete():
+        is_measured = self.record.status == Status.OK and self._is_complete()
+        if is_measured and not self._lacks_check():
             self._count(self.expected_trials)
             return self.record
         # a killed run can't say that it was killed: what is stored is partial until it is finished
@@ -113,8 +117,29 @@ class CellRun:
             self._run_blocks(session, writer)
         finally:
             gc.unfreeze()
+        self._check_lossless(session)
+
+    def _lacks_check(self) -> bool:
+        return self.plan.config.measure.lossless.enabled and not self.record.lossless
+
+    def _check_lossless(self, session: Session) -> None:
+        self.record.lossless = []
+        if not self.plan.config.measure.lossless.enabled:
+            return
+        self.progress.describe(f"{self._label()} lossless check")
+        measured = {variant_id for variant_id, *_ in self.done}
+        variants = [variant for variant in self.plan.variants if variant.variant_id in measured]
+        if self.baseline not in variants:
+            return
+        try:
+            rows = check_lossless(session, self.plan, variants, self.outputs)
+            self.record.lossless = [asdict(row) for row in rows]
+        except Exception as error:
+            self._fail("lossless", None, error)
 
     def _open(self) -> Session:
+        if self.plan.memory is not None and self.plan.config.check_memory:
+            self.plan.memory.require_fit()
         for part, model in [("fetch_target", self.plan.engine.target), *self._named_drafters()]:
             if model.setup_s > 0:
                 self._cold_start([ColdStart(part, model.setup_s)])
@@ -216,6 +241,7 @@ class CellRun:
             return unmeasured(self.plan, variant, block, phase=phase, status=Status.FAILED, error=error)
         self.done.add(self._key(variant, block))
         self.stop.add(rows)
+        self.outputs.add(rows)
         return rows
 
     def _guarded(self, stage: str, variant: Variant, action: Callable[[], Result]) -> Result | None:
@@ -275,6 +301,7 @@ class CellRun:
         if stored.record.status == Status.OK:
             self.record = stored.record
         self.stop.replay(frame)
+        self.outputs.replay(frame)
 
     def _next_block(self) -> int:
         number = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from harness.backends.base import Backend, DecodingSettings, EngineSettings
 from harness.config.identity import cell_id
@@ -12,14 +12,23 @@ from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
 from harness.errors import UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
-from harness.models.pair_check import check_head_pair, check_pair
+from harness.models.memory import Load, MemoryEstimate
+from harness.models.pair_check import PairFacts, check_head_pair, check_pair
 from harness.models.sources import resolve_model
 from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
 from harness.records import Variant
 from harness.registry import METHODS, load_backend
 from harness.runner.filling import filled_up
+from harness.runner.memory import cell_memory
 from harness.workloads import Prompt, Workload, check_disjoint, load_workload
+
+
+class Resolve(Protocol):
+    """Turns a model reference into a checkpoint folder."""
+
+    def __call__(self, ref: str, *, base_ref: str | None) -> ResolvedModel:
+        """See `harness.models.sources.resolve_model`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class CellPlan:
         prompts: to measure, in order.
         warmup: prompts that warm up, disjoint from `prompts`.
         facts: for the stored record.
+        pairs: what target and draft model have in common, by the draft model's reference.
+        memory: what the models will need; None where none is loaded.
     """
 
     cell_id: str
@@ -59,10 +70,16 @@ class CellPlan:
     prompts: tuple[EncodedPrompt, ...]
     warmup: tuple[EncodedPrompt, ...]
     facts: Mapping[str, Any]
+    pairs: Mapping[str, PairFacts]
+    memory: MemoryEstimate | None
 
 
-def plan_cell(config: HarnessConfig) -> CellPlan:
+def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> CellPlan:
     """Resolve models and workloads, check that they fit each other, and name the cell.
+
+    Args:
+        config: of the cell.
+        resolve: finds a model by its reference, given the target's for a drafter.
 
     Raises:
         HarnessError: whatever keeps the cell from being measured, before any weight is loaded.
@@ -72,7 +89,8 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     _check_backend(config, backend, variants)
     measured, warmup = load_workload(config.workload.name), load_workload(config.workload.warmup)
     check_disjoint(measured, warmup)
-    target, drafters = _models(config, backend, variants)
+    target, drafters = _models(config, backend, variants, resolve)
+    pairs = _check_pairs(backend, variants, target, drafters)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _encode(
         _filled(measured.take(config.workload.num_prompts), tokenizer, config), tokenizer, config
@@ -92,21 +110,28 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     if config.workload.prompt_tokens is not None:
         revisions["filler"] = load_workload(config.workload.filler).sha256
     revisions |= {f"drafter {ref}": model.revision for ref, model in drafters.items()}
+    engine = EngineSettings(
+        target=target,
+        device=config.backend.device,
+        dtype=config.backend.dtype,
+        num_threads=config.backend.num_threads,
+        target_quantization=config.quantization.target,
+        drafter_quantization=config.quantization.drafter,
+        simulator=config.simulator,
+        vllm=config.vllm,
+    )
+    load = Load(
+        context_tokens=context,
+        prompt_tokens=max(len(prompt.tokens) for prompt in (*prompts, *warmup_prompts)),
+        batch_size=config.batch_size,
+        width=1 + max(variant.k for variant in variants),
+    )
     return CellPlan(
         cell_id=cell_id(config, revisions | {"backend": backend.version()}),
         config=config,
         variants=variants,
         backend=backend,
-        engine=EngineSettings(
-            target=target,
-            device=config.backend.device,
-            dtype=config.backend.dtype,
-            num_threads=config.backend.num_threads,
-            target_quantization=config.quantization.target,
-            drafter_quantization=config.quantization.drafter,
-            simulator=config.simulator,
-            vllm=config.vllm,
-        ),
+        engine=engine,
         decoding=DecodingSettings(
             temperature=config.sampling.temperature,
             top_k=config.sampling.top_k,
@@ -119,6 +144,8 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
         prompts=prompts,
         warmup=warmup_prompts,
         facts=_facts(config, backend, target, measured, len(prompts)),
+        pairs=pairs,
+        memory=cell_memory(backend, engine, variants, drafters, load),
     )
 
 
@@ -142,22 +169,35 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
 
 
 def _models(
-    config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...]
+    config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...], resolve: Resolve
 ) -> tuple[ResolvedModel, dict[str, ResolvedModel]]:
-    """The target, and the draft models by their reference, checked against it."""
-    methods = {variant.drafter: variant.method for variant in variants if variant.drafter is not None}
-    refs = list(methods)
+    """The target, and the draft models and heads by their reference."""
+    refs = [variant.drafter for variant in variants if variant.drafter is not None]
     if backend.is_simulated:
         return stand_in_model(config.pair.target), {ref: stand_in_model(ref) for ref in refs}
-    target = resolve_model(config.pair.target)
-    drafters = {ref: resolve_model(ref, base_ref=config.pair.target) for ref in refs}
-    for ref, drafter in drafters.items():
-        if not METHODS[methods[ref]].drafter_is_head:
-            check_pair(target, drafter)
+    target = resolve(config.pair.target, base_ref=None)
+    return target, {ref: resolve(ref, base_ref=config.pair.target) for ref in dict.fromkeys(refs)}
+
+
+def _check_pairs(
+    backend: type[Backend],
+    variants: tuple[Variant, ...],
+    target: ResolvedModel,
+    drafters: Mapping[str, ResolvedModel],
+) -> dict[str, PairFacts]:
+    """What target and draft models have in common; heads are checked too, and have no tokens of their own."""
+    if backend.is_simulated:
+        return {}
+    pairs: dict[str, PairFacts] = {}
+    for variant in variants:
+        if variant.drafter is None or variant.drafter in pairs:
+            continue
+        if not METHODS[variant.method].drafter_is_head:
+            pairs[variant.drafter] = check_pair(target, drafters[variant.drafter])
         elif backend.name == "native":
             # other engines read heads in formats of their own, and check them
-            check_head_pair(target, drafter)
-    return target, drafters
+            check_head_pair(target, drafters[variant.drafter])
+    return pairs
 
 
 def _filled(

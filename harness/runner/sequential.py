@@ -58,6 +58,7 @@ class SequentialRun(CellRun):
             limit = self._take_turn(session, writer, turn, variant, limit=limit, epoch=epoch)
         if self.record.stop_reason is None:
             self.record.stop_reason = "min_repeats"
+        self._check_lossless(session)
 
     def _take_turn(
         self, session: Session, writer: CellWriter, turn: int, variant: Variant, *, limit: int, epoch: float

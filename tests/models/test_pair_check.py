@@ -57,6 +57,21 @@ def test_equal_sizes_with_other_tokens_are_refused(
     assert "Choose a drafter" in message
 
 
+def test_two_versions_of_one_family_are_told_apart(make_tiny_llama: Callable[..., Path]) -> None:
+    # as Qwen2.5 and Qwen2: one model_type, one base vocabulary, padded alike, more special tokens in one
+    newer, older = make_tiny_llama("newer", vocab_size=320), make_tiny_llama("older", vocab_size=320)
+    file = newer / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    token = {**tokenizer["added_tokens"][0], "id": 300, "content": "<tool_call>"}
+    tokenizer["added_tokens"].append(token)
+    file.write_text(json.dumps(tokenizer))
+    for target, drafter in ((newer, older), (older, newer)):
+        with pytest.raises(PairMismatchError) as caught:
+            check(target, drafter)
+        assert "1 of 301 tokens differ; the first is id 300" in str(caught.value)
+        assert "two versions of one family" in str(caught.value)
+
+
 def test_missing_token_is_named(make_tiny_llama: Callable[..., Path]) -> None:
     target, drafter = make_tiny_llama("a"), make_tiny_llama("b")
     file = drafter / "tokenizer.json"

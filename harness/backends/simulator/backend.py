@@ -8,14 +8,14 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, ClassVar
 
-from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, ScoreRequest, SequenceRequest
 from harness.backends.simulator.acceptance import position_alphas
 from harness.backends.simulator.costs import Costs
 from harness.backends.simulator.sequence import SimulatedSequence, written
 from harness.config.schema import DraftingConfig, SimulatorConfig
 from harness.errors import OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, Variant
+from harness.records import Decoded, Scored, Variant
 
 _NOTHING_DRAFTED = DraftingConfig(cost=0.0, alpha=0.0)
 
@@ -89,6 +89,10 @@ class SimulatorSession:
             for sequence, num_proposed in zip(active, proposed, strict=True):
                 sequence.commit(num_proposed, seconds)
         return [sequence.decoded(ttft_s) for sequence in sequences]
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """Refused: there are no logits."""
+        raise UnsupportedError("simulated tokens come from no model, so there are no logits to judge them by")
 
     def peak_memory_bytes(self) -> int | None:
         """Unknown: nothing is stored."""
