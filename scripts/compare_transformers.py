@@ -18,7 +18,7 @@ from harness.backends.native import available_cores
 from harness.engine.loop import Decoder
 from harness.engine.sampling import SamplingParams
 from harness.engine.weights import load_transformer
-from harness.metrics.bootstrap import speedup_interval
+from harness.metrics.intervals import speedup_interval
 from harness.models.sources import resolve_model
 from harness.models.tokenizer import load_tokenizer
 from harness.workloads import load_workload

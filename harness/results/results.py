@@ -12,6 +12,7 @@ from harness.results.agreement import greedy_agreement
 from harness.results.breakdowns import best_k, by_task, per_position
 from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
 from harness.results.frames import Frames
+from harness.results.spread import spread
 from harness.results.summary import summarise
 
 
@@ -37,6 +38,10 @@ class Results(Frames):
     def best_k(self) -> pd.DataFrame:
         """One row per cell and method: the fastest k, and the smallest that is as good."""
         return best_k(self._summary)
+
+    def spread(self) -> pd.DataFrame:
+        """One row per cell and variant: spread between prompts, between repeats, and by drift."""
+        return spread(self)
 
     def greedy_agreement(self) -> pd.DataFrame:
         """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.config.schema import MeasureConfig
-from harness.metrics.bootstrap import Interval, speedup_interval
+from harness.metrics.intervals import Interval, speedup_interval
 from harness.records import Observation, Phase, Status
 
 Key = tuple[str, int]
