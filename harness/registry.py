@@ -42,6 +42,7 @@ METHODS = {
     for method in (
         Method("autoregressive", drafts=False, needs_drafter=False, backends=("native", "simulator")),
         Method("draft_model", drafts=True, needs_drafter=True, backends=("native", "simulator")),
+        Method("synthetic", drafts=True, needs_drafter=True, backends=("native",)),
         Method("ngram", drafts=True, needs_drafter=False, backends=("native", "simulator")),
     )
 }

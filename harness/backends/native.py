@@ -19,6 +19,7 @@ from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, S
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.ngram import NgramDrafter
+from harness.engine.drafters.synthetic import SyntheticAcceptance
 from harness.engine.linear import Linear
 from harness.engine.loop import Decoder
 from harness.engine.model import Transformer
@@ -143,6 +144,12 @@ class NativeSession:
             return NgramDrafter(min_ngram=smallest, max_ngram=largest), {"draft_sampling": "one-hot"}
         if variant.method == "draft_model" and drafter is not None:
             return self._independent(variant, drafter)
+        if variant.method == "synthetic" and drafter is not None:
+            proposer, applied = self._independent(variant, drafter)
+            acceptance = variant.option("acceptance")
+            return SyntheticAcceptance(proposer, acceptance), applied | {
+                "synthetic_acceptance": list(acceptance)
+            }
         if variant.is_baseline:
             return None, {}
         raise UnsupportedError(f"the native backend doesn't run method.name={variant.method!r}.")

@@ -43,7 +43,7 @@ class MethodConfig:
     """A way to draft, at one or several numbers of drafted tokens.
 
     Attributes:
-        name: `autoregressive`, `draft_model` or `ngram`.
+        name: `autoregressive`, `draft_model`, `ngram`, or `synthetic` (a draft model accepted by lot).
         k: drafted tokens per step: one number or a list; each becomes a variant of the cell.
         drafter: replaces the pair's draft model.
         draft_sampling: at temperature above 0, `sampled` draws drafts from the drafter's distribution,
@@ -51,6 +51,8 @@ class MethodConfig:
         draft_vocab: let the native engine draft from the drafter's reduced vocabulary where it has one.
         min_ngram: shortest match of `ngram`, in tokens.
         max_ngram: longest match of `ngram`, in tokens.
+        acceptance: of `synthetic`: probability that a drafted token stands, those before it having stood; one
+            number, or one per position, whose last goes on.
     """
 
     name: str = "draft_model"
@@ -60,6 +62,7 @@ class MethodConfig:
     draft_vocab: bool = True
     min_ngram: int = 1
     max_ngram: int = 3
+    acceptance: Any = None
 
 
 @dataclass
@@ -193,6 +196,10 @@ class SimulatorConfig:
         drift_per_hour: what every hour of simulated time adds to all seconds, as a share of the first ones.
         outlier_probability: how likely a step is an outlier.
         outlier_factor: how many times longer an outlier takes.
+        warming: what a variant's first call takes longer, as a share; every four calls halve the excess.
+        prefix_cache: share of a prompt's prefill that is saved once the session has read the prompt.
+        carry_over: what alpha gains on a prompt that the same variant has decoded before.
+        alpha_drift_per_hour: what every hour of simulated time adds to alpha.
         failures: what goes wrong.
         seed: which prompts there are: their greedy outputs and their alphas. `measure.seed` draws the rest.
     """
@@ -214,6 +221,10 @@ class SimulatorConfig:
     drift_per_hour: float = 0.0
     outlier_probability: float = 0.0
     outlier_factor: float = 10.0
+    warming: float = 0.0
+    prefix_cache: float = 0.0
+    carry_over: float = 0.0
+    alpha_drift_per_hour: float = 0.0
     failures: list[FailureConfig] = field(default_factory=list)
     seed: int = 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
 from harness.errors import ConfigError
@@ -30,6 +32,14 @@ def variants_of(config: HarnessConfig) -> list[Variant]:
 
 def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
     if find_method(method.name).needs_drafter:
-        options = (("draft_sampling", method.draft_sampling), ("draft_vocab", method.draft_vocab))
-        return Variant(method.name, k, method.drafter or config.pair.drafter, options)
+        options: tuple[tuple[str, Any], ...] = (
+            ("draft_sampling", method.draft_sampling),
+            ("draft_vocab", method.draft_vocab),
+        )
+        drafter = method.drafter or config.pair.drafter
+        if method.name != "synthetic":
+            return Variant(method.name, k, drafter, options)
+        given = method.acceptance if isinstance(method.acceptance, list | tuple) else [method.acceptance]
+        forced = ("acceptance", tuple(map(float, given)))
+        return Variant(method.name, k, drafter, (*options, forced), lossless=False)
     return Variant(method.name, k, None, (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from harness.findings import Finding, find
 from harness.records import CellRecord, Phase
 from harness.reports.labels import Row, cell_labels, in_reading_order, varying_facts
 from harness.reports.series import Series, series_of
@@ -51,9 +52,19 @@ class Sweep:
         return _rows(self._results.per_position())
 
     @cached_property
+    def spread(self) -> Sequence[Row]:
+        """Where the spread of times and speedups comes from."""
+        return _rows(self._results.spread())
+
+    @cached_property
     def agreement(self) -> Sequence[Row]:
         """Greedy output compared with the baseline's."""
         return _rows(self._results.greedy_agreement())
+
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        """What the rules found."""
+        return find(self._results)
 
     @cached_property
     def cold_start(self) -> Sequence[Row]:

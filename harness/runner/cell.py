@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from harness.privacy import clean, cleaned
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
+from harness.runner.machine import watched
 from harness.runner.plan import CellPlan
 from harness.runner.progress import SweepProgress, variant_line
 from harness.runner.schedule import Block, blocks
@@ -92,7 +94,8 @@ class _CellRun:
         gc.freeze()
         try:
             self._warm_up(session, writer)
-            self._run_blocks(session, writer)
+            with self._watched_machine():
+                self._run_blocks(session, writer)
         finally:
             gc.unfreeze()
 
@@ -140,6 +143,11 @@ class _CellRun:
                     writer.append(rows)
                     part = "first_call" if block.number == 0 else "warmup"
                     self._cold_start([ColdStart(part, rows[0].trial_s or 0.0, variant.variant_id)])
+
+    def _watched_machine(self) -> AbstractContextManager[None]:
+        if self.plan.backend.is_simulated:
+            return nullcontext()
+        return watched(self.record.environment, gpu="cuda" in str(self.record.facts.get("device")))
 
     def _run_blocks(self, session: Session, writer: CellWriter) -> None:
         measure = self.plan.config.measure

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from harness.backends.base import Backend, DecodingSettings, EngineSettings
 from harness.config.identity import cell_id
 from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
-from harness.errors import UnsupportedError, WorkloadError
+from harness.errors import ConfigError, UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
 from harness.models.pair_check import check_pair
 from harness.models.sources import resolve_model
 from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
 from harness.records import Variant
-from harness.registry import METHODS, load_backend
-from harness.workloads import Prompt, Workload, check_disjoint, load_workload
+from harness.registry import METHODS, load_backend, suggest
+from harness.workloads import Prompt, Workload, available_workloads, check_disjoint, load_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def plan_cell(config: HarnessConfig) -> CellPlan:
     _check_backend(config, backend, variants)
     measured, warmup = load_workload(config.workload.name), load_workload(config.workload.warmup)
     check_disjoint(measured, warmup)
+    _check_simulated_names(config, variants, measured)
     target, drafters = _models(config, backend, variants)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _encode(measured.take(config.workload.num_prompts), tokenizer, config)
@@ -123,6 +125,29 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
             raise UnsupportedError(
                 f"method.name: {variant.method} doesn't run on the {backend.name} backend."
             )
+
+
+def _check_simulated_names(config: HarnessConfig, variants: tuple[Variant, ...], workload: Workload) -> None:
+    """Refuse variants and tasks that the simulator would look for in vain."""
+    if config.simulator is None:
+        return
+    names = [variant.variant_id for variant in variants]
+    for index, failure in enumerate(config.simulator.failures):
+        if failure.variant is not None and failure.variant not in names:
+            field = f"simulator.failures[{index}].variant"
+            raise ConfigError(
+                field, "must be a variant of the cell", failure.variant, suggest(failure.variant, names)
+            )
+    if config.simulator.tasks:
+        # a sweep over workloads has cells without some of the tasks
+        shipped = (load_workload(name).tasks for name in available_workloads())
+        tasks = {*workload.tasks, *chain.from_iterable(shipped)}
+        for index, task in enumerate(config.simulator.tasks):
+            if task.name not in tasks:
+                field = f"simulator.tasks[{index}].name"
+                raise ConfigError(
+                    field, "must be a task of the workload", task.name, suggest(task.name, tasks)
+                )
 
 
 def _models(
