@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -195,7 +195,8 @@ class Observation:
 
     def row(self) -> dict[str, Any]:
         """The observation as a flat mapping, for a table."""
-        return asdict(self)
+        # not `asdict`, which would copy every list of steps
+        return {column.name: getattr(self, column.name) for column in fields(self)}
 
 
 @dataclass(slots=True)

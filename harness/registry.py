@@ -48,6 +48,7 @@ METHODS = {
     for method in (
         Method("autoregressive", drafts=False, needs_drafter=False, backends=_EVERY_BACKEND),
         Method("draft_model", drafts=True, needs_drafter=True, backends=_EVERY_BACKEND),
+        Method("synthetic", drafts=True, needs_drafter=True, backends=("native",)),
         Method("eagle", drafts=True, needs_drafter=True, backends=("native", "vllm"), drafter_is_head=True),
         Method("medusa", drafts=True, needs_drafter=True, backends=("native", "vllm"), drafter_is_head=True),
         Method("ngram", drafts=True, needs_drafter=False, backends=_EVERY_BACKEND),

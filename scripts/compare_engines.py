@@ -28,7 +28,7 @@ from other_engines import LlamaServer, VllmWorker
 
 from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.native import NativeBackend, available_cores
-from harness.metrics.bootstrap import speedup_interval
+from harness.metrics.intervals import speedup_interval
 from harness.models.checkpoint import ResolvedModel
 from harness.models.sources import resolve_model
 from harness.models.tokenizer import load_tokenizer

@@ -190,7 +190,7 @@ def test_what_is_simulated_belongs_to_the_cell() -> None:
     assert cell_id() == cell_id(measure__max_time_s=1.0)
     assert cell_id() != cell_id(simulator__step_s=0.03)
     assert cell_id() != cell_id(simulator__draft_model=DraftingConfig(alpha=[0.7]))
-    assert cell_id() != cell_id(simulator__failures=[FailureConfig("ngram-k2")])
+    assert cell_id() != cell_id(simulator__failures=[FailureConfig("draft_model-k5")])
 
 
 def command(folder: Path, *overrides: str) -> int:

@@ -15,6 +15,7 @@ from harness.engine.drafters.eagle import EagleDrafter, EagleHead
 from harness.engine.drafters.independent import IndependentDrafter
 from harness.engine.drafters.medusa import MedusaDrafter, MedusaHeads
 from harness.engine.drafters.ngram import NgramDrafter
+from harness.engine.drafters.synthetic import SyntheticAcceptance
 from harness.engine.drafters.tree_model import TreeDraftModel
 from harness.engine.heads import load_eagle, load_medusa
 from harness.engine.linear import Linear
@@ -72,7 +73,12 @@ class NativeDrafters:
             return NgramDrafter(min_ngram=smallest, max_ngram=largest), {"draft_sampling": "one-hot"}
         if variant.is_baseline:
             return None, {}
-        makers = {"draft_model": self._draft_model, "eagle": self._eagle, "medusa": self._medusa}
+        makers = {
+            "draft_model": self._draft_model,
+            "eagle": self._eagle,
+            "medusa": self._medusa,
+            "synthetic": self._synthetic,
+        }
         if drafter is None or variant.method not in makers:
             raise UnsupportedError(f"the native backend doesn't run method.name={variant.method!r}.")
         sampled = variant.option("draft_sampling") == "sampled"
@@ -102,6 +108,15 @@ class NativeDrafters:
         if _has_tree(variant):
             return TreeDraftModel(model, plan=plan, sample=sampled, **options), applied
         return IndependentDrafter(model, sample=sampled, **options), applied
+
+    def _synthetic(
+        self, variant: Variant, drafter: ResolvedModel, sampled: bool
+    ) -> tuple[Drafter, dict[str, Any]]:
+        if _has_tree(variant):
+            raise UnsupportedError("method.tree: synthetic acceptance is for chains. Leave the tree out.")
+        proposer, applied = self._draft_model(variant, drafter, sampled)
+        acceptance = variant.option("acceptance")
+        return SyntheticAcceptance(proposer, acceptance), applied | {"synthetic_acceptance": list(acceptance)}
 
     def _eagle(
         self, variant: Variant, drafter: ResolvedModel, sampled: bool

@@ -84,8 +84,8 @@ class MethodConfig:
     """A way to draft, at one or several numbers of drafted tokens.
 
     Attributes:
-        name: `autoregressive`, `draft_model`, `eagle`, `medusa` or `ngram`; on vLLM also `suffix`, `eagle3`
-            and `mtp`.
+        name: `autoregressive`, `draft_model`, `eagle`, `medusa`, `ngram`, or `synthetic` (a draft model
+            accepted by lot); on vLLM also `suffix`, `eagle3` and `mtp`.
         k: drafted tokens per step: one number or a list; each becomes a variant of the cell.
         drafter: replaces the pair's draft model, EAGLE head or Medusa heads.
         draft_sampling: at temperature above 0, `sampled` draws drafts from the drafter's distribution,
@@ -101,6 +101,8 @@ class MethodConfig:
         min_output_tokens: draft nothing for sequences whose output limit is below it; 0 always drafts.
         max_prompt_tokens: draft nothing for longer prompts; null always drafts.
         max_batch: draft nothing while more sequences than this are decoded together; null always drafts.
+        acceptance: of `synthetic`: probability that a drafted token stands, those before it having stood; one
+            number, or one per position, whose last goes on.
     """
 
     name: str = "draft_model"
@@ -116,6 +118,7 @@ class MethodConfig:
     min_output_tokens: int = 0
     max_prompt_tokens: int | None = None
     max_batch: int | None = None
+    acceptance: Any = None
 
 
 @dataclass
@@ -274,6 +277,10 @@ class SimulatorConfig:
         drift_per_hour: what every hour of simulated time adds to all seconds, as a share of the first ones.
         outlier_probability: how likely a step is an outlier.
         outlier_factor: how many times longer an outlier takes.
+        warming: what a variant's first call takes longer, as a share; every four calls halve the excess.
+        prefix_cache: share of a prompt's prefill that is saved once the session has read the prompt.
+        carry_over: what alpha gains on a prompt that the same variant has decoded before.
+        alpha_drift_per_hour: what every hour of simulated time adds to alpha.
         failures: what goes wrong.
         seed: which prompts there are: their greedy outputs and their alphas. `measure.seed` draws the rest.
     """
@@ -295,6 +302,10 @@ class SimulatorConfig:
     drift_per_hour: float = 0.0
     outlier_probability: float = 0.0
     outlier_factor: float = 10.0
+    warming: float = 0.0
+    prefix_cache: float = 0.0
+    carry_over: float = 0.0
+    alpha_drift_per_hour: float = 0.0
     failures: list[FailureConfig] = field(default_factory=list)
     seed: int = 0
 

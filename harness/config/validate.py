@@ -27,9 +27,10 @@ _NOT_NEGATIVE = (
     "step_noise",
     "trial_noise",
     "drift_per_hour",
+    "warming",
     "seed",
 )
-_PROBABILITIES = ("eos_probability", "outlier_probability")
+_PROBABILITIES = ("eos_probability", "outlier_probability", "prefix_cache")
 
 
 def validate(config: HarnessConfig) -> None:
@@ -100,6 +101,8 @@ def _simulator(config: HarnessConfig) -> None:
     for name in _PROBABILITIES:
         _within(f"simulator.{name}", getattr(simulator, name), least=0, most=1)
     _within("simulator.prompt_spread", simulator.prompt_spread, least=0, most=_MAX_SPREAD)
+    _within("simulator.carry_over", simulator.carry_over, least=-1, most=1)
+    _within("simulator.alpha_drift_per_hour", simulator.alpha_drift_per_hour)
     for index, task in enumerate(simulator.tasks):
         _within(f"simulator.tasks[{index}].alpha_offset", task.alpha_offset, least=-1, most=1)
     _drafting(simulator.draft_model, "simulator.draft_model")
@@ -112,13 +115,7 @@ def _drafting(drafting: DraftingConfig, field: str) -> None:
     _within(f"{field}.empty", drafting.empty, least=0, most=1)
     _within(f"{field}.temperature_effect", drafting.temperature_effect)
     remedy = "Give one number, or a list with one per position."
-    given = drafting.alpha if isinstance(drafting.alpha, list | tuple) else [drafting.alpha]
-    if not given:
-        raise ConfigError(f"{field}.alpha", "needs at least one number", drafting.alpha, remedy)
-    for value in given:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{field}.alpha", "must be numbers", value, remedy)
-        _within(f"{field}.alpha", value, least=0, most=1)
+    _probabilities(f"{field}.alpha", drafting.alpha, remedy)
 
 
 def _failures(simulator: SimulatorConfig) -> None:
@@ -183,10 +180,31 @@ def _method(method: MethodConfig, field: str, config: HarnessConfig) -> None:
             f"The pair {config.pair.name!r} has none: set pair.{pair_field(method)}, or use method=ngram.",
         )
     check_pacing(method, field, backend=config.backend.name, longest=longest)
+    _acceptance(method, field)
     _one_of(f"{field}.draft_sampling", method.draft_sampling, _DRAFT_SAMPLING)
     _at_least(f"{field}.min_ngram", method.min_ngram, 1)
     _at_least(f"{field}.max_ngram", method.max_ngram, method.min_ngram)
     check_k_by_batch(method, field, backend=config.backend.name)
+
+
+def _acceptance(method: MethodConfig, field: str) -> None:
+    if method.name == "synthetic":
+        remedy = "Give one number, or a list with one per position."
+        _probabilities(f"{field}.acceptance", method.acceptance, remedy)
+    elif method.acceptance is not None:
+        raise ConfigError(
+            f"{field}.acceptance", "is for method=synthetic alone", method.acceptance, "Leave it out."
+        )
+
+
+def _probabilities(field: str, given: object, remedy: str) -> None:
+    values = given if isinstance(given, list | tuple) else [given]
+    if not values:
+        raise ConfigError(field, "needs at least one number", given, remedy)
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(field, "must be numbers", value, remedy)
+        _within(field, value, least=0, most=1)
 
 
 def _at_least(field: str, value: int, least: int) -> None:

@@ -43,5 +43,10 @@ def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
         drafter = None
         options = (("min_ngram", method.min_ngram), ("max_ngram", method.max_ngram))
     by_batch = () if method.k_by_batch is None else (("k_by_batch", method.k_by_batch),)
-    synthetic = config.vllm is not None and config.vllm.rejection_sample_method == "synthetic"
-    return Variant(method.name, k, drafter, (*options, *pacing, *by_batch), lossless=not synthetic)
+    forced: tuple[tuple[str, Any], ...] = ()
+    if method.name == "synthetic":
+        given = method.acceptance if isinstance(method.acceptance, list | tuple) else [method.acceptance]
+        forced = (("acceptance", tuple(map(float, given))),)
+    by_lot = config.vllm is not None and config.vllm.rejection_sample_method == "synthetic"
+    lossless = not forced and not by_lot
+    return Variant(method.name, k, drafter, (*options, *pacing, *by_batch, *forced), lossless=lossless)

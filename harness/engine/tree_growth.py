@@ -219,7 +219,7 @@ class Growth:
             # each node of a chain has one child, so rows come in the order of the nodes
             return Proposal(tokens, probs, self.choice.vocab)
         rows = {number[node]: row for node, row in self._rows.items() if node in number}
-        return TreeProposal(tokens, probs, self.choice.vocab, parents, rows)
+        return TreeProposal(tokens, probs, self.choice.vocab, parents=parents, rows=rows)
 
     def _next(self, level: Sequence[int]) -> dict[int, int]:
         deepest = min(self.plan.depth, self.limit)

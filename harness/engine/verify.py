@@ -20,11 +20,13 @@ class Proposal:
         probs: [len(tokens), draft_vocab] the distribution each was drawn from; None means that each
             was proposed with certainty (one-hot), as greedy and lookup drafters do.
         vocab: [draft_vocab] int64 target ids of the columns of `probs`; None where they're the same.
+        num_standing: how many tokens stand whatever the target says; None leaves it to the target.
     """
 
     tokens: Sequence[int] = ()
     probs: Tensor | None = None
     vocab: Tensor | None = None
+    num_standing: int | None = None
 
     @property
     def length(self) -> int:
@@ -57,6 +59,8 @@ def verify_greedy(logits: Tensor, proposal: Proposal) -> Verdict:
 
 def verify_choices(choices: Sequence[int], proposal: Proposal) -> Verdict:
     """`verify_greedy` where the target's likeliest tokens are known: [len(tokens) + 1] ids."""
+    if proposal.num_standing is not None:
+        return Verdict(proposal.num_standing, choices[proposal.num_standing])
     accepted = 0
     for token, choice in zip(proposal.tokens, choices, strict=False):
         if token != choice:
@@ -86,6 +90,9 @@ def verify_sampled(
     if count:
         uniform = torch.rand(count, generator=generator, device=logits.device, dtype=torch.float64).tolist()
         target, draft = _drafted_probabilities(probs, proposal)
+        if proposal.num_standing is not None:
+            row = proposal.num_standing
+            return Verdict(row, int(draw(probs[row][None], generator)))
         for row in range(count):
             # not `u < p / q`: q may be 0 only for a token that can't have been drawn
             if uniform[row] * draft[row] >= target[row]:

@@ -10,7 +10,14 @@ from harness.records import CellRecord
 
 # These change from minute to minute, or are what is being compared.
 _VOLATILE = frozenset(
-    {"harness", "code_version", "available_memory_gib", "swap_used_bytes", "load_average_1min"}
+    {
+        "harness",
+        "code_version",
+        "available_memory_gib",
+        "swap_used_bytes",
+        "load_average_1min",
+        "while_measuring",
+    }
 )
 _VALUE_CHARACTERS = 40
 

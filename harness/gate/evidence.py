@@ -12,7 +12,7 @@ import pandas as pd
 from harness.gate.metric import Metric, Scale
 from harness.gate.resampling import Effect, FloatArray, Statistic, effect, median, sum_ratio
 from harness.gate.settings import GateSettings
-from harness.metrics.bootstrap import group_sums
+from harness.metrics.intervals import group_sums
 from harness.results.pairing import DECODE, END_TO_END, THROUGHPUT, Rate, pair, prepare
 
 _RATES = {"decode_tok_per_s": DECODE, "end_to_end_tok_per_s": END_TO_END, "throughput_tok_per_s": THROUGHPUT}

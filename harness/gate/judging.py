@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from harness.gate.metric import Scale
 from harness.gate.resampling import Effect
 from harness.gate.verdict import Verdict
+from harness.metrics.multiplicity import holm
 
 _TOO_FEW = "an interval needs two or more prompts (or batches of prompts)"
 _MOST_TIMES_MORE = 1000
@@ -97,19 +97,6 @@ def judge(changes: Sequence[Change], *, confidence: float) -> list[Judgement]:
         _judgement(change, p_values, level, len(changes))
         for change, *p_values in zip(changes, worse, better, strict=True)
     ]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values that keep the chance of any false rejection, under any dependence.
-
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.
-    """
-    values = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    factors = np.arange(values.size, 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1.0)
-    return [float(value) for value in adjusted]
 
 
 def judge_exactly(effect: Effect, margin: float) -> Judgement:

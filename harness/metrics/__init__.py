@@ -9,8 +9,16 @@ from harness.metrics.acceptance import (
     summarise_steps,
     tokens_per_target_forward,
 )
-from harness.metrics.bootstrap import Interval, group_sums, ratio_interval, speedup_interval
+from harness.metrics.intervals import (
+    Interval,
+    group_sums,
+    proportion_interval,
+    ratio_interval,
+    speedup_interval,
+)
 from harness.metrics.latency import Percentiles, percentiles, time_per_output_token_s, tok_per_s
+from harness.metrics.multiplicity import holm
+from harness.metrics.paired import PairedChange, paired_change
 from harness.metrics.theory import (
     break_even_alpha,
     expected_emitted,
@@ -19,20 +27,26 @@ from harness.metrics.theory import (
     predicted_speedup,
     speedup_from_emitted,
 )
+from harness.metrics.variance import Components, variance_components
 
 __all__ = [
     "Acceptance",
+    "Components",
     "Interval",
+    "PairedChange",
     "Percentiles",
     "PositionRates",
     "break_even_alpha",
     "expected_emitted",
     "group_sums",
+    "holm",
     "iid_acceptance",
     "optimal_k",
+    "paired_change",
     "percentiles",
     "position_rates",
     "predicted_speedup",
+    "proportion_interval",
     "ratio_interval",
     "speedup_from_emitted",
     "speedup_interval",
@@ -40,4 +54,5 @@ __all__ = [
     "time_per_output_token_s",
     "tok_per_s",
     "tokens_per_target_forward",
+    "variance_components",
 ]

@@ -109,7 +109,18 @@ class Verbatim:
     text: str
 
 
-Block = Table | Figures | Prose | Bullets | Facts | Verbatim
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A remark with the places it concerns and facts about it; `heading` opens a group of them."""
+
+    kind: ClassVar[str] = "notice"
+    title: str
+    places: Sequence[str]
+    facts: Sequence[tuple[str, str]]
+    heading: str = ""
+
+
+Block = Table | Figures | Prose | Bullets | Facts | Verbatim | Notice
 
 
 @dataclass(frozen=True, slots=True)

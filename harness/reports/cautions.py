@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.records import LosslessVerdict, Status
 from harness.reports.display import count, number, percent, ratio
 from harness.reports.labels import Row, variant_label
+from harness.reports.spread import narrowing
 from harness.reports.sweep import Sweep
 from harness.reports.words import has_drifted, joined
 from harness.results.drift import LARGEST_DRIFT
@@ -14,11 +15,14 @@ from harness.results.drift import LARGEST_DRIFT
 WIDEST_RELATIVE_HALF_WIDTH = 0.10
 LEAST_DECODE_SHARE = 0.95
 FEWEST_PROMPTS = 5
+SIMULATED_DEVICE = "no device"
+SYNTHETIC_METHOD = "synthetic"
 
 
 def cautions(sweep: Sweep) -> list[str]:
     """Sentences on incomplete cells, weak statistics, idle time and differing outputs, if any."""
     checks = (
+        _simulated,
         _cells_not_ok,
         _variants_not_ok,
         _stopped_early,
@@ -36,6 +40,19 @@ def decode_share(cell: Row) -> float | None:
     """The part of the measured phase's wall time spent inside decode calls."""
     inside, wall = number(cell.get("decode_wall_s")), number(cell.get("measured_wall_s"))
     return inside / wall if inside is not None and wall else None
+
+
+def is_simulated(sweep: Sweep) -> bool:
+    """Whether any cell was simulated."""
+    return any(cell.get("device") == SIMULATED_DEVICE for cell in sweep.cells)
+
+
+def _simulated(sweep: Sweep) -> list[str]:
+    names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell.get("device") == SIMULATED_DEVICE]
+    if not names:
+        return []
+    where = "" if len(names) == len(sweep.cells) else f" in {_listed(names)}"
+    return [f"Simulated{where}: no model ran. The figures follow from the simulator's settings."]
 
 
 def _cells_not_ok(sweep: Sweep) -> list[str]:
@@ -97,12 +114,13 @@ def _wide(sweep: Sweep) -> list[str]:
     total = sum(not row["is_baseline"] for row in sweep.variants)
     verb = "has" if len(wide) == 1 else "have"
     limit = percent(WIDEST_RELATIVE_HALF_WIDTH)
+    remedy = narrowing(sweep.spread, {(row["cell_id"], row["variant_id"]) for row in wide})
     lead = f"{_of(wide, total, 'speedup')} {verb} an interval wider than ±{limit}"
     if len(wide) == total:
-        return [f"Every speedup's interval is wider than ±{limit}. More prompts or repeats would narrow it."]
+        return [f"Every speedup's interval is wider than ±{limit}. {remedy}"]
     names = [_variant_name(sweep, one.chosen) for one in sweep.series if one.chosen in wide and one.chosen]
     among = f"recommended ones among them: {_listed(names)}" if names else "no recommended one among them"
-    return [f"{lead}, {among}. More prompts or repeats would narrow it."]
+    return [f"{lead}, {among}. {remedy}"]
 
 
 def _idle(sweep: Sweep) -> list[str]:
@@ -133,13 +151,23 @@ def _drift(sweep: Sweep) -> list[str]:
 
 def _outputs(sweep: Sweep) -> list[str]:
     found = []
-    lossy = [_variant_name(sweep, row) for row in sweep.variants if row.get("lossless") is False]
+    forced = [_variant_name(sweep, row) for row in sweep.variants if row["method"] == SYNTHETIC_METHOD]
+    if forced:
+        lead = f"Acceptance was forced, not earned, for {_listed(forced)}"
+        found.append(f"{lead}: costs are real, output and speedup aren't what the drafter would give.")
+    lossy = [
+        _variant_name(sweep, row)
+        for row in sweep.variants
+        if row.get("lossless") is False and row["method"] != SYNTHETIC_METHOD
+    ]
     if lossy:
         found.append(f"Not lossless by design, so compare quality as well as speed: {_listed(lossy)}.")
     if sweep.lossless:
         return [*found, *_check(sweep)]
     differing = [
-        _variant_name(sweep, row) for row in sweep.agreement if row["num_equal"] < row["num_prompts"]
+        _variant_name(sweep, row)
+        for row in sweep.agreement
+        if row["num_equal"] < row["num_prompts"] and row.get("method") != SYNTHETIC_METHOD
     ]
     if differing:
         lead = f"Greedy output differs from the baseline's on some prompts for {_listed(differing)}"

@@ -25,10 +25,18 @@ _TERMS = (
     ),
     (
         "Interval",
-        "95% confidence, by resampling prompts, variant and baseline together; prompts decoded in one "
-        "batch stay together, and repeats of a prompt count as one. Percentile ends, expanded for few "
-        "prompts. It covers which prompts were picked and timing noise, not other machines or other "
-        "workloads.",
+        "95% confidence, with the prompts as the sample, variant and baseline paired; prompts decoded in one "
+        "batch count as one, and so do repeats of a prompt. It covers which prompts were picked and timing "
+        "noise, not other machines or other workloads.",
+    ),
+    (
+        "Corrected verdict",
+        "Many variants are compared with one baseline, so some intervals miss 1 by luck. Holm's correction "
+        "keeps the chance of any false verdict in a cell at 5%.",
+    ),
+    (
+        "Finding",
+        "What a fixed rule sees in the tables of this page, with its evidence, the threshold and what to do.",
     ),
     (
         "Recommended k",

@@ -36,6 +36,7 @@ _LAST_RESORT = {
 _METHODS = {
     BASELINE_METHOD: "no speculation",
     "draft_model": "draft model",
+    "synthetic": "synthetic acceptance",
     "ngram": "n-gram",
     "medusa": "Medusa",
     "eagle": "EAGLE",
@@ -64,12 +65,22 @@ def varying_facts(cells: Sequence[Row]) -> list[str]:
     known = {tuple(_value(cell, name) for name in varying) for cell in cells}
     if len(known) < len(cells):
         varying += [name for name in _LAST_RESORT if len({_value(cell, name) for cell in cells}) > 1]
+    known = {tuple(_value(cell, name) for name in varying) for cell in cells}
+    if len(known) < len(cells):
+        varying += _varying_settings(cells)
     return varying
+
+
+def _varying_settings(cells: Sequence[Row]) -> list[str]:
+    """Names of the nested facts that differ, such as `simulator.draft_model.alpha`."""
+    names = dict.fromkeys(name for cell in cells for name in cell if "." in name)
+    return [name for name in names if len({_value(cell, name) for cell in cells}) > 1]
 
 
 def phrase(name: str, value: object) -> str:
     """One fact in words, such as `temperature 0.7`."""
-    pattern = _PHRASES.get(name) or _LAST_RESORT.get(name) or "{}"
+    setting = " ".join(name.split(".")[1:]).replace("_", " ").replace("{", "").replace("}", "")
+    pattern = _PHRASES.get(name) or _LAST_RESORT.get(name) or f"{setting} {{}}".strip()
     return pattern.format(clipped(fact(value), _LONGEST_CHARACTERS))
 
 

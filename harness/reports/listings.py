@@ -18,7 +18,7 @@ from harness.reports.display import (
 from harness.reports.labels import Row
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
-from harness.reports.words import Verdict, interval_text, verdict
+from harness.reports.words import VERDICT_LABELS, Verdict, interval_text, verdict
 
 _NOTE_CHARACTERS = 500
 
@@ -27,6 +27,14 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
     (
         Column("speedup", hint="decode tokens per second over the baseline's, 95% interval"),
         lambda row: _speedup(row),
+    ),
+    (
+        Column(
+            "corrected",
+            numeric=False,
+            hint="against the baseline, with all variants of the cell taken into account (Holm)",
+        ),
+        lambda row: _corrected(row),
     ),
     (
         Column("end to end", hint="the same with the time to first token"),
@@ -88,6 +96,17 @@ def _speedup(row: Row) -> Entry:
     found = verdict(row)
     tone = {Verdict.PAYS: "pays", Verdict.COSTS: "costs"}.get(found, "")
     return entry(interval_text(row), tone)
+
+
+_CORRECTED = {
+    "yes": entry(VERDICT_LABELS[Verdict.PAYS], "pays"),
+    "no": entry(VERDICT_LABELS[Verdict.COSTS], "costs"),
+    "unclear": entry(VERDICT_LABELS[Verdict.UNCLEAR], "muted"),
+}
+
+
+def _corrected(row: Row) -> Entry:
+    return _CORRECTED.get(str(row.get("faster")), entry(MISSING))
 
 
 def _unless_baseline(row: Row, text: str) -> str:

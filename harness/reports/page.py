@@ -10,9 +10,11 @@ from harness.privacy import clipped
 from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.cautions import is_simulated
 from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.engines import engines_section
+from harness.reports.findings import findings_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import results_section
 from harness.reports.losslessness import lossless_section
@@ -25,6 +27,7 @@ from harness.reports.words import headline
 
 _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     summary_section,
+    findings_section,
     speedup_section,
     acceptance_section,
     positions_section,
@@ -47,10 +50,11 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
 
 def page_of(sweep: Sweep) -> Page:
     """Everything the report says, ready to lay out."""
+    told = headline(sweep.series)
     return Page(
         title=f"Speculative decoding: {clipped(sweep.name, 80)}",
         subtitle=subtitle(sweep),
-        headline=headline(sweep.series),
+        headline=f"Simulated, not measured. {told}" if is_simulated(sweep) else told,
         sections=[*(section(sweep) for section in _SECTIONS), glossary_section()],
     )
 

@@ -6,6 +6,7 @@ from harness.privacy import clipped
 from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table, entry
 from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, k_is, percent, rate
+from harness.reports.findings import measurement_sentences
 from harness.reports.labels import Row, method_label, phrase
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
@@ -22,7 +23,7 @@ def summary_section(sweep: Sweep) -> Section:
         blocks.append(_recommendations(sweep))
     if 0 < len(sweep.series) <= _MOST_SENTENCES:
         blocks.append(Bullets([_advice(sweep, one) for one in sweep.series], title="What to do"))
-    warnings = cautions(sweep)
+    warnings = [*cautions(sweep), *measurement_sentences(sweep)]
     if warnings:
         blocks.append(Bullets(warnings, tone="warning", title="Before relying on this"))
     omitted = "" if sweep.series else "No speculating variant was stored, so there is nothing to compare."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from harness.findings import Finding, find
 from harness.records import CellRecord, Phase
 from harness.reports.labels import Row, cell_labels, in_reading_order, varying_facts
 from harness.reports.series import Series, series_of
@@ -61,6 +62,11 @@ class Sweep:
         return self._results.chosen_k()
 
     @cached_property
+    def spread(self) -> Sequence[Row]:
+        """Where the spread of times and speedups comes from."""
+        return _rows(self._results.spread())
+
+    @cached_property
     def agreement(self) -> Sequence[Row]:
         """Greedy output compared with the baseline's."""
         return _rows(self._results.greedy_agreement())
@@ -81,6 +87,11 @@ class Sweep:
     def divergences(self) -> Sequence[Row]:
         """Where greedy outputs leave the baseline's."""
         return _rows(self._results.divergences)
+
+    @cached_property
+    def findings(self) -> Sequence[Finding]:
+        """What the rules found."""
+        return find(self._results)
 
     @cached_property
     def cold_start(self) -> Sequence[Row]:

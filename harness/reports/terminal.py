@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.privacy import clipped
-from harness.reports.cautions import cautions
+from harness.reports.cautions import cautions, is_simulated
 from harness.reports.display import MISSING, count, percent, rate
+from harness.reports.findings import findings_line
 from harness.reports.losslessness import lossless_line
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
@@ -29,6 +30,10 @@ def summary_table(results: Results) -> str:
     lines.insert(1, "  ".join("-" * width for width in widths))
     if sweep.lossless:
         lines.append(f"Losslessness: {lossless_line(sweep.lossless)}")
+    if is_simulated(sweep):
+        lines.append("simulated: no model ran.")
+    if found := findings_line(sweep):
+        lines.append(found)
     warnings = len(cautions(sweep))
     if warnings:
         lines.append(f"{warnings} caution{'' if warnings == 1 else 's'}: see the report's summary.")

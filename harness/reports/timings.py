@@ -10,6 +10,7 @@ from harness.reports.cautions import LEAST_DECODE_SHARE, decode_share
 from harness.reports.display import MISSING, count, milliseconds, number, percent, seconds
 from harness.reports.labels import Row
 from harness.reports.naming import variant_columns, variant_entries
+from harness.reports.spread import spread_table
 from harness.reports.sweep import Sweep
 from harness.reports.words import has_drifted, interval_text
 
@@ -120,7 +121,8 @@ def efficiency_section(sweep: Sweep) -> Section:
         ]
         body.append(texts)
     lead = "Wall time of the measured phase, and the part inside decode calls. The rest is the harness's own."
-    return Section("efficiency", "Measuring efficiency", lead, [Table("By cell", columns, body)])
+    tables = [Table("By cell", columns, body), *([spread_table(sweep)] if sweep.spread else [])]
+    return Section("efficiency", "Measuring efficiency", lead, tables)
 
 
 def _drift(baseline: Row | None) -> Entry:

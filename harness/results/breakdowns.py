@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.acceptance import position_rates
-from harness.metrics.bootstrap import Interval
+from harness.metrics.intervals import Interval
 from harness.results.frames import Frames
 from harness.results.pairing import SEQUENCE, acceptance_interval, pair, prepare, rate_interval, speedup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.metrics.bootstrap import Interval
+from harness.metrics.intervals import Interval
 from harness.results.pairing import END_TO_END, pair, speedup
 
 LARGEST_DRIFT = 0.05

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.metrics.bootstrap import Interval, speedup_interval
+from harness.metrics.intervals import Interval, speedup_interval
 from harness.results.frames import Frames
 
 COLUMNS = ["cell_id", "variant_id", "group", "over_best", "over_best_low", "over_best_high", "best_backend"]

@@ -10,7 +10,13 @@ import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from harness.metrics.bootstrap import Interval, group_sums, ratio_interval, speedup_interval
+from harness.metrics.intervals import (
+    Interval,
+    group_sums,
+    proportion_interval,
+    ratio_interval,
+    speedup_interval,
+)
 from harness.metrics.latency import num_decoded_tokens, num_first_tokens
 
 PAIR_KEYS = ["prompt_id", "repeat", "block"]
@@ -93,7 +99,16 @@ def acceptance_interval(rows: pd.DataFrame) -> Interval:
     known = rows[rows["step_proposed"].notna()]
     proposed = [int(np.sum(steps)) for steps in known["step_proposed"]]
     accepted = [int(np.sum(steps)) for steps in known["step_accepted"]]
-    return ratio_interval(*group_sums(known["unit"], accepted, proposed))
+    return proportion_interval(*group_sums(known["unit"], accepted, proposed))
+
+
+def alpha_interval(rows: pd.DataFrame) -> Interval:
+    """Accepted over tested tokens, those up to a step's first rejection, of rows whose steps are known."""
+    known = rows[rows["step_proposed"].notna()]
+    steps = list(zip(known["step_proposed"], known["step_accepted"], strict=True))
+    accepted = [int(np.sum(stood)) for _, stood in steps]
+    tested = [int(np.minimum(np.add(stood, 1), drafted).sum()) for drafted, stood in steps]
+    return proportion_interval(*group_sums(known["unit"], accepted, tested))
 
 
 def _units(cell: pd.DataFrame) -> np.ndarray[Any, Any]:

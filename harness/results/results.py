@@ -14,6 +14,7 @@ from harness.results.ceiling import chosen_k, look_ahead
 from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
 from harness.results.engines import across_engines
 from harness.results.frames import Frames
+from harness.results.spread import spread
 from harness.results.summary import summarise
 
 
@@ -47,6 +48,10 @@ class Results(Frames):
     def chosen_k(self) -> pd.DataFrame:
         """Mean drafted tokens per step, a row per cell and variant and a column per span of steps."""
         return chosen_k(self)
+
+    def spread(self) -> pd.DataFrame:
+        """One row per cell and variant: spread between prompts, between repeats, and by drift."""
+        return spread(self)
 
     def greedy_agreement(self) -> pd.DataFrame:
         """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from harness.metrics.acceptance import Acceptance, summarise_steps, tokens_per_target_forward
-from harness.metrics.bootstrap import Interval
+from harness.metrics.intervals import CONFIDENCE, Interval
 from harness.metrics.latency import percentiles, time_per_output_token_s
+from harness.metrics.multiplicity import holm
 from harness.metrics.theory import iid_acceptance, predicted_speedup, speedup_from_emitted
 from harness.results.drift import baseline_drift
 from harness.results.frames import Frames
@@ -20,6 +21,7 @@ from harness.results.pairing import (
     END_TO_END,
     THROUGHPUT,
     acceptance_interval,
+    alpha_interval,
     pair,
     prepare,
     rate_interval,
@@ -32,14 +34,17 @@ RATES = {
     "end_to_end_tok_per_s": END_TO_END,
     "throughput_tok_per_s": THROUGHPUT,
 }
+_WITH_INTERVAL = (*RATES, *SPEEDUPS, "acceptance_rate", "iid_acceptance")
 OWN_COLUMNS = [
     "status",
     "num_prompts",
     "num_trials",
     "num_paired",
     "num_output_tokens",
-    *(f"{name}{end}" for name in (*RATES, *SPEEDUPS, "acceptance_rate") for end in ("", "_low", "_high")),
-    "iid_acceptance",
+    "speedup_p",
+    "speedup_p_adjusted",
+    "faster",
+    *(f"{name}{end}" for name in _WITH_INTERVAL for end in ("", "_low", "_high")),
     "mean_emitted_per_step",
     "mean_accepted_per_drafting_step",
     "num_steps",
@@ -98,11 +103,30 @@ def summarise(frames: Frames) -> pd.DataFrame:
             rows.append(
                 {"cell_id": key[0], "variant_id": key[1], **_row(variant, samples.get(key), baseline)}
             )
-    table = pd.DataFrame(rows, columns=["cell_id", "variant_id", *OWN_COLUMNS])
+    table = _corrected(pd.DataFrame(rows, columns=["cell_id", "variant_id", *OWN_COLUMNS]))
     leading = ["cell_id", "variant_id"]
     joined = frames.with_facts(table)
     middle = [name for name in joined.columns if name not in leading and name not in OWN_COLUMNS]
     return joined[leading + middle + OWN_COLUMNS]
+
+
+def _corrected(table: pd.DataFrame) -> pd.DataFrame:
+    """Correct the p-values of a cell's speedups, which share a baseline, by Holm's method; judge by them."""
+    table["speedup_p_adjusted"] = np.nan
+    for _, own in table[table["speedup_p"].notna()].groupby("cell_id"):
+        table.loc[own.index, "speedup_p_adjusted"] = holm(own["speedup_p"].tolist())
+    table["faster"] = [
+        _faster(*row) for row in zip(table["speedup"], table["speedup_p_adjusted"], strict=True)
+    ]
+    return table
+
+
+def _faster(speedup: float, p_value: float) -> str | None:
+    if pd.isna(p_value):
+        return None
+    if p_value > 1 - CONFIDENCE:
+        return "unclear"
+    return "yes" if speedup > 1 else "no"
 
 
 def _samples(frames: Frames) -> dict[tuple[Any, ...], _Sample]:
@@ -180,8 +204,10 @@ def _put_speedups(row: _Row, variant: Mapping[Any, Any], sample: _Sample, baseli
     row.values["num_paired"] = len(paired)
     if unpaired := len(sample.rows) - len(paired):
         row.note(f"speedup: {unpaired} of {len(sample.rows)} sequences have no ok baseline and are left out")
-    for name, rate in SPEEDUPS.items():
-        row.put(name, speedup(paired, rate))
+    intervals = {name: speedup(paired, rate) for name, rate in SPEEDUPS.items()}
+    for name, interval in intervals.items():
+        row.put(name, interval)
+    row.values["speedup_p"] = intervals["speedup"].p_value
 
 
 def _put_acceptance(row: _Row, variant: Mapping[Any, Any], sample: _Sample) -> None:
@@ -199,8 +225,8 @@ def _put_acceptance(row: _Row, variant: Mapping[Any, Any], sample: _Sample) -> N
     if variant["is_baseline"]:
         return
     row.values["mean_accepted_per_drafting_step"] = counts.mean_accepted_per_drafting_step
-    row.values["iid_acceptance"] = iid_acceptance(counts.num_accepted, counts.num_rejections)
     row.put("acceptance_rate", acceptance_interval(sample.rows))
+    row.put("iid_acceptance", alpha_interval(sample.rows))
 
 
 def _acceptance(steps: pd.DataFrame) -> Acceptance:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from harness.records import CellRecord, Failure, Observation, Phase, Status, Var
 from harness.results.store import CellWriter, ResultStore
 from harness.runner.environment import describe_environment
 from harness.runner.losslessness import check_lossless
+from harness.runner.machine import watched
 from harness.runner.outputs import Outputs
 from harness.runner.plan import CellPlan
 from harness.runner.progress import SweepProgress, variant_line
@@ -114,7 +116,8 @@ class CellRun:
         gc.freeze()
         try:
             self._warm_up(session, writer, self.alive)
-            self._run_blocks(session, writer)
+            with self._watched_machine():
+                self._run_blocks(session, writer)
         finally:
             gc.unfreeze()
         self._check_lossless(session)
@@ -184,6 +187,11 @@ class CellRun:
                     writer.append(rows)
                     part = "first_call" if block.number == 0 else "warmup"
                     self._cold_start([ColdStart(part, rows[0].trial_s or 0.0, variant.variant_id)])
+
+    def _watched_machine(self) -> AbstractContextManager[None]:
+        if self.plan.backend.is_simulated:
+            return nullcontext()
+        return watched(self.record.environment, gpu="cuda" in str(self.record.facts.get("device")))
 
     def _run_blocks(self, session: Session, writer: CellWriter) -> None:
         measure = self.plan.config.measure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -54,6 +56,7 @@ def _file_names(value: str) -> str:
     return ":".join(Path(part).name for part in value.split(":"))
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from harness.backends.base import Backend, DecodingSettings, EngineSettings
 from harness.config.identity import cell_id
 from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
-from harness.errors import UnsupportedError, WorkloadError
+from harness.errors import ConfigError, UnsupportedError, WorkloadError
 from harness.models.checkpoint import ResolvedModel
 from harness.models.memory import Load, MemoryEstimate
 from harness.models.pair_check import PairFacts, check_head_pair, check_pair
@@ -18,10 +19,10 @@ from harness.models.sources import resolve_model
 from harness.models.stand_in import StandInTokenizer, stand_in_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
 from harness.records import Variant
-from harness.registry import METHODS, load_backend
+from harness.registry import METHODS, load_backend, suggest
 from harness.runner.filling import filled_up
 from harness.runner.memory import cell_memory
-from harness.workloads import Prompt, Workload, check_disjoint, load_workload
+from harness.workloads import Prompt, Workload, available_workloads, check_disjoint, load_workload
 
 
 class Resolve(Protocol):
@@ -89,6 +90,7 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
     _check_backend(config, backend, variants)
     measured, warmup = load_workload(config.workload.name), load_workload(config.workload.warmup)
     check_disjoint(measured, warmup)
+    _check_simulated_names(config, variants, measured)
     target, drafters = _models(config, backend, variants, resolve)
     pairs = _check_pairs(backend, variants, target, drafters)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
@@ -166,6 +168,29 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
             raise UnsupportedError(
                 f"method.name: {variant.method} doesn't run on the {backend.name} backend."
             )
+
+
+def _check_simulated_names(config: HarnessConfig, variants: tuple[Variant, ...], workload: Workload) -> None:
+    """Refuse variants and tasks that the simulator would look for in vain."""
+    if config.simulator is None:
+        return
+    names = [variant.variant_id for variant in variants]
+    for index, failure in enumerate(config.simulator.failures):
+        if failure.variant is not None and failure.variant not in names:
+            field = f"simulator.failures[{index}].variant"
+            raise ConfigError(
+                field, "must be a variant of the cell", failure.variant, suggest(failure.variant, names)
+            )
+    if config.simulator.tasks:
+        # a sweep over workloads has cells without some of the tasks
+        shipped = (load_workload(name).tasks for name in available_workloads())
+        tasks = {*workload.tasks, *chain.from_iterable(shipped)}
+        for index, task in enumerate(config.simulator.tasks):
+            if task.name not in tasks:
+                field = f"simulator.tasks[{index}].name"
+                raise ConfigError(
+                    field, "must be a task of the workload", task.name, suggest(task.name, tasks)
+                )
 
 
 def _models(

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
-from harness.metrics.bootstrap import Interval
+from harness.metrics.intervals import Interval
 
 
 def variant_line(cell: str, variant_id: str, speedup: Interval | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from harness.config.schema import MeasureConfig
-from harness.metrics.bootstrap import Interval, speedup_interval
+from harness.metrics.intervals import Interval, speedup_interval
 from harness.metrics.latency import num_first_tokens
 from harness.records import Observation, Phase, Status
 

@@ -5,7 +5,9 @@ import pytest
 from harness.cli.compose import compose_cells
 from harness.config.schema import FailureConfig, HarnessConfig, SimulatorConfig, TaskConfig
 from harness.config.store import register_schemas
+from harness.config.variants import variants_of
 from harness.errors import ConfigError
+from harness.runner.plan import plan_cell
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +120,41 @@ def test_the_simulator_needs_its_settings() -> None:
     error = refusal("backend.name=simulator")
     assert error.field == "simulator"
     assert "Use backend=simulator, which sets it" in str(error)
+
+
+def test_a_synthetic_variant_is_named_and_lossy() -> None:
+    cell = one("method=synthetic", "method.k=[2,4]", "method.acceptance=[0.9,0.5]")
+    drafting = variants_of(cell)[1:]
+    assert [variant.variant_id for variant in drafting] == ["synthetic-k2", "synthetic-k4"]
+    assert not any(variant.lossless for variant in drafting)
+    assert drafting[0].option("acceptance") == (0.9, 0.5)
+    assert variants_of(one("method=draft_model"))[1].lossless
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        (("method=synthetic", "method.acceptance=1.5"), "method.acceptance"),
+        (("method=synthetic", "method.acceptance=null"), "method.acceptance"),
+        (("method=draft_model", "method.acceptance=0.5"), "method.acceptance"),
+    ],
+)
+def test_acceptance_is_a_probability_and_for_synthetic_alone(overrides: tuple[str, ...], field: str) -> None:
+    assert refusal(*overrides).field == field
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("simulator.failures=[{variant: draft_model-k55}]", "'draft_model-k5'"),
+        ("simulator.tasks=[{name: cod, alpha_offset: 0.1}]", "'code'"),
+    ],
+)
+def test_misspelt_variants_and_tasks_are_refused_with_a_guess(override: str, meant: str) -> None:
+    cell = one("backend=simulator", override)
+    with pytest.raises(ConfigError, match=f"Did you mean {meant}"):
+        plan_cell(cell)
+
+
+def test_a_task_of_another_shipped_workload_is_known() -> None:
+    plan_cell(one("backend=simulator", "workload=maths", "simulator.tasks=[{name: code, alpha_offset: 0.1}]"))

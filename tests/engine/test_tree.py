@@ -82,7 +82,7 @@ def grow(plan: TreePlan, chosen: ChildChoice, *, limit: int = 9) -> TreeProposal
     (grown,) = grow_trees([Growth(plan, chosen, limit)], LOGITS[None], expand_alike)
     if isinstance(grown, TreeProposal):
         return grown
-    return TreeProposal(grown.tokens, grown.probs, grown.vocab, list(range(len(grown.tokens))))
+    return TreeProposal(grown.tokens, grown.probs, grown.vocab, parents=list(range(len(grown.tokens))))
 
 
 def choice(*, sampled: bool = False, vocab: torch.Tensor | None = None) -> ChildChoice:

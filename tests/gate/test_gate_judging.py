@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.gate.judging import Change, holm, judge, judge_exactly
+from harness.gate.judging import Change, judge, judge_exactly
 from harness.gate.metric import Scale
 from harness.gate.resampling import Effect
 from harness.gate.verdict import Verdict
+from harness.metrics import holm
 
 
 def _change(

@@ -16,6 +16,7 @@ from harness.reports.build import build_report
 
 SECTIONS = [
     "summary",
+    "findings",
     "speedup",
     "acceptance",
     "positions",

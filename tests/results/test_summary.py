@@ -62,6 +62,12 @@ def _row(results: Results, variant_id: str = "ngram-k2") -> pd.Series:
     return results.summary().set_index("variant_id").loc[variant_id]
 
 
+def end(figure: float, without_first: float, without_second: float, side: int) -> float:
+    """Student's interval of 1 degree, on the logarithm, with the spread of leaving one of two out."""
+    spread = np.hypot(np.log(without_first / figure), np.log(without_second / figure))
+    return float(figure * np.exp(side * 12.706204736 * spread))
+
+
 def test_every_figure_by_hand(two_prompts: Callable[..., Results]) -> None:
     row = _row(two_prompts())
     expected = {
@@ -70,18 +76,18 @@ def test_every_figure_by_hand(two_prompts: Callable[..., Results]) -> None:
         "num_paired": 2,
         "num_output_tokens": 10,
         "decode_tok_per_s": 8 / 0.67,
-        "decode_tok_per_s_low": 4 / 0.37,
-        "decode_tok_per_s_high": 4 / 0.30,
+        "decode_tok_per_s_low": end(8 / 0.67, 4 / 0.37, 4 / 0.30, -1),
+        "decode_tok_per_s_high": end(8 / 0.67, 4 / 0.37, 4 / 0.30, 1),
         "end_to_end_tok_per_s": 10 / 0.87,
         "throughput_tok_per_s": 10 / 1.0,
         "speedup": 0.8 / 0.67,
-        "speedup_low": 0.4 / 0.37,
-        "speedup_high": 0.4 / 0.30,
+        "speedup_low": end(0.8 / 0.67, 0.4 / 0.37, 0.4 / 0.30, -1),
+        "speedup_high": end(0.8 / 0.67, 0.4 / 0.37, 0.4 / 0.30, 1),
         "end_to_end_speedup": 1.0 / 0.87,
         "throughput_speedup": 1.2 / 1.0,
         "acceptance_rate": 4 / 7,
-        "acceptance_rate_low": 2 / 4,
-        "acceptance_rate_high": 2 / 3,
+        "acceptance_rate_low": 1 / (1 + 1 / end(4 / 3, 2 / 1, 2 / 2, -1)),
+        "acceptance_rate_high": 1 / (1 + 1 / end(4 / 3, 2 / 1, 2 / 2, 1)),
         "iid_acceptance": 4 / 6,
         "num_steps": 5,
         "num_empty_steps": 1,
@@ -103,7 +109,7 @@ def test_every_figure_by_hand(two_prompts: Callable[..., Results]) -> None:
         "other_share": 0.06 / 0.67,
         "peak_memory_bytes": 1000,
     }
-    assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-8)
     assert (row["status"], row["method"], row["k"], row["temperature"]) == ("ok", "ngram", 2, 0.0)
     assert row["notes"] is None or pd.isna(row["notes"])
 
@@ -289,8 +295,9 @@ def test_a_batch_counts_its_seconds_once_and_stays_together(
     assert baseline["decode_tok_per_s"] == pytest.approx(24 / 0.8)
     assert baseline["end_to_end_tok_per_s"] == pytest.approx(30 / 1.0)
     assert variant["decode_tok_per_s"] == pytest.approx(24 / 0.6)
-    # Two units, so the interval spans the two batches; six would read further in.
-    assert (variant["speedup_low"], variant["speedup_high"]) == pytest.approx((1.0, 2.0))
+    # Two units, the batches, of which one ran at 1.0 and one at 2.0; six would leave much less doubt.
+    ends = [end(variant["speedup"], 1.0, 2.0, side) for side in (-1, 1)]
+    assert [variant["speedup_low"], variant["speedup_high"]] == pytest.approx(ends)
 
 
 def test_a_batch_decodes_until_its_last_sequence_ends(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Any, ClassVar
@@ -49,6 +50,8 @@ class SimulatorSession:
         self._settings = settings
         self._now_s = settings.load_s
         self._num_calls: dict[str, int] = {}
+        self._read: set[str] = set()
+        self._decoded: set[tuple[str, str]] = set()
         self._fail_on_demand(None, None)
         self.cold_start: list[ColdStart] = [ColdStart("load_target", settings.load_s)]
 
@@ -78,8 +81,10 @@ class SimulatorSession:
         self._fail_on_demand(variant.variant_id, call)
         drafting = self._drafting(variant)
         sequences = [self._sequence(variant, drafting, request, settings) for request in requests]
-        costs = Costs(self._settings, draft_cost=drafting.cost, seed=f"{requests[0].seed} costs")
-        ttft_s = costs.prefill_s(sum(len(request.prompt) for request in requests), now_s=self._now_s)
+        costs = Costs(
+            self._settings, draft_cost=drafting.cost, seed=f"{requests[0].seed} costs", num_calls_before=call
+        )
+        ttft_s = costs.prefill_s(sum(map(self._tokens_to_read, requests)), now_s=self._now_s)
         ttft_s += 0 if call else self._settings.first_call_s
         self._now_s += ttft_s
         while active := [sequence for sequence in sequences if not sequence.has_ended]:
@@ -88,6 +93,7 @@ class SimulatorSession:
             self._now_s += seconds.draft_s + seconds.verify_s + seconds.overhead_s
             for sequence, num_proposed in zip(active, proposed, strict=True):
                 sequence.commit(num_proposed, seconds)
+        self._decoded |= {(variant.variant_id, _digest(tuple(request.prompt))) for request in requests}
         return [sequence.decoded(ttft_s) for sequence in sequences]
 
     def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
@@ -109,6 +115,20 @@ class SimulatorSession:
             raise UnsupportedError(f"the simulator has no settings for method.name={variant.method!r}.")
         return known[variant.method]
 
+    def _tokens_to_read(self, request: SequenceRequest) -> float:
+        digest = _digest(tuple(request.prompt))
+        saved = self._settings.prefix_cache if digest in self._read else 0.0
+        self._read.add(digest)
+        return len(request.prompt) * (1 - saved)
+
+    def _alpha_offset(self, variant: Variant, request: SequenceRequest) -> float:
+        """What task, time and memory add to alpha."""
+        settings = self._settings
+        offset = sum(task.alpha_offset for task in settings.tasks if task.name == request.task)
+        offset += settings.alpha_drift_per_hour * self._now_s / 3600
+        knows_it = (variant.variant_id, _digest(tuple(request.prompt))) in self._decoded
+        return offset + (settings.carry_over if knows_it else 0.0)
+
     def _sequence(
         self,
         variant: Variant,
@@ -116,7 +136,7 @@ class SimulatorSession:
         request: SequenceRequest,
         settings: DecodingSettings,
     ) -> SimulatedSequence:
-        prompt = f"{self._settings.seed} {_digest(request.prompt)}"
+        prompt = f"{self._settings.seed} {_digest(tuple(request.prompt))}"
         output, ends = written(
             prompt if settings.temperature == 0 else f"{request.seed} written",
             request.max_new_tokens,
@@ -127,7 +147,7 @@ class SimulatorSession:
             drafting,
             variant.k,
             temperature=settings.temperature,
-            offset=sum(task.alpha_offset for task in self._settings.tasks if task.name == request.task),
+            offset=self._alpha_offset(variant, request),
             spread=self._settings.prompt_spread,
             # every k of a method finds the same prompts easy
             quantile=Random(f"{prompt} {variant.method}").random(),
@@ -149,5 +169,6 @@ class SimulatorSession:
                 raise RuntimeError("simulated crash, as simulator.failures asks for")
 
 
-def _digest(tokens: Sequence[int]) -> str:
+@lru_cache(maxsize=4096)
+def _digest(tokens: tuple[int, ...]) -> str:
     return blake2b(",".join(map(str, tokens)).encode(), digest_size=8).hexdigest()

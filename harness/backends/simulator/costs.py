@@ -7,6 +7,8 @@ from random import Random
 
 from harness.config.schema import SimulatorConfig
 
+_CALLS_TO_HALVE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class StepSeconds:
@@ -24,15 +26,19 @@ class Costs:
         settings: the truth.
         draft_cost: c of the variant's method.
         seed: of the disturbances.
+        num_calls_before: of the same variant, which warmed it up.
     """
 
-    def __init__(self, settings: SimulatorConfig, *, draft_cost: float, seed: str) -> None:
+    def __init__(
+        self, settings: SimulatorConfig, *, draft_cost: float, seed: str, num_calls_before: int = 0
+    ) -> None:
         """See the class."""
         self._settings, self._draft_cost = settings, draft_cost
         self._random = Random(seed)
         self._of_trial = _log_normal(self._random, settings.trial_noise)
+        self._of_trial *= 1 + settings.warming * 0.5 ** (num_calls_before / _CALLS_TO_HALVE)
 
-    def prefill_s(self, num_prompt_tokens: int, *, now_s: float) -> float:
+    def prefill_s(self, num_prompt_tokens: float, *, now_s: float) -> float:
         """Reading the prompts of a batch; the drafter reads them too."""
         tokens_s = num_prompt_tokens * self._settings.prefill_s_per_token
         return tokens_s * (1 + self._draft_cost) * self._disturbance(now_s)
