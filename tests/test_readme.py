@@ -18,7 +18,7 @@ LINES = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for li
 MEASURING = [
     line.partition("-m harness ")[2]
     for line in LINES
-    if "-m harness " in line and not re.search(r"-m harness (report|train|compare|trend)", line)
+    if "-m harness " in line and not re.search(r"-m harness (calibrate|check|compare|export|plan|rebaseline|report|train|trend)", line)
 ]
 
 
