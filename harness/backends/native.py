@@ -232,5 +232,7 @@ class NativeSession:
 def free_memory_bytes(device: torch.device) -> int:
     """Memory that is free now: of the device, or on a CPU of the machine."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # what PyTorch holds without using it is free to the next allocation
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
     return int(psutil.virtual_memory().available)

@@ -270,6 +270,7 @@ def _context_tokens(
 def _facts(
     config: HarnessConfig, backend: type[Backend], target: ResolvedModel, workload: Workload, num_prompts: int
 ) -> dict[str, Any]:
+    filled = config.workload.prompt_tokens
     return {
         "backend": config.backend.name,
         "backend_version": backend.version(),
@@ -288,6 +289,6 @@ def _facts(
         "workload_sha256": workload.sha256,
         "num_prompts": num_prompts,
         "max_output_tokens": config.workload.max_output_tokens,
-        "prompt_tokens": config.workload.prompt_tokens,
         "ignore_eos": config.workload.ignore_eos,
+        **({} if filled is None else {"prompt_tokens": filled}),
     }
