@@ -81,10 +81,13 @@ def _line(sweep: Sweep, row: Row) -> list[Entry]:
 
 
 def _draft_sampling(sweep: Sweep, row: Row) -> str:
-    """As applied: vLLM calls drawn drafts probabilistic."""
+    """As applied; at temperature 0 every way is greedy."""
+    if number(row.get("temperature")) == 0:
+        return MISSING
     variants = sweep.records[str(row["cell_id"])].variants
     applied = next(v["applied"] for v in variants if v["variant_id"] == row["variant_id"]) or {}
-    return str(applied.get("draft_sampling") or applied.get("draft_sample_method") or MISSING)
+    found = str(applied.get("draft_sampling") or applied.get("draft_sample_method") or MISSING)
+    return "sampled" if found == "probabilistic" else found  # vLLM's word for it
 
 
 def _cold_start_s(sweep: Sweep, row: Row) -> float | None:

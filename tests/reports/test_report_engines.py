@@ -61,3 +61,4 @@ def test_the_section_has_a_line_per_engine_and_variant(tmp_path: Path) -> None:
     # equal luck: acceptance is the pair's, not the engine's
     assert len({line[5] for line in lines[3:]}) == 1
     assert all(line[7].endswith("s") for line in lines)
+    assert {line[6] for line in lines} == {"\N{EN DASH}"}  # at temperature 0 nothing is drawn
