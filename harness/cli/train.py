@@ -59,6 +59,9 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-vocab", type=int, default=8192, help="tokens of the reduced head")
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument(
+        "--max-prompt-tokens", type=int, default=320, help="longer prompts lose their beginning"
+    )
     parser.add_argument("--overlap-weight", type=float, default=0.5)
     parser.add_argument("--held-out", type=int, default=150, help="answers kept for evaluation")
     parser.add_argument("--threads", type=int, default=2)
@@ -81,7 +84,6 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
         "--features", type=Path, help="folder of the target's hidden states (default: in --out)"
     )
     parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
-    parser.add_argument("--max-prompt-tokens", type=int, default=96, help="longer prompts are cut")
     parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
 
 
@@ -261,6 +263,7 @@ def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> Di
         draft_vocab_size=options.draft_vocab,
         epochs=options.epochs,
         learning_rate=options.learning_rate,
+        max_prompt_tokens=options.max_prompt_tokens,
         overlap_weight=options.overlap_weight,
         seed=options.seed,
         num_threads=options.threads,
