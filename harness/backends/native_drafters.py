@@ -104,7 +104,7 @@ class NativeDrafters:
             "drafter_layers": model.architecture.num_layers,
             "drafter_weight_bytes": model.weight_bytes + (0 if head is None else head.num_bytes),
         }
-        plan = tree_plan(variant, sampled=sampled)
+        plan = tree_plan(variant)
         if _has_tree(variant):
             return TreeDraftModel(model, plan=plan, sample=sampled, **options), applied
         return IndependentDrafter(model, sample=sampled, **options), applied
@@ -123,7 +123,7 @@ class NativeDrafters:
     ) -> tuple[Drafter, dict[str, Any]]:
         head = self._head(variant, drafter)
         assert isinstance(head, EagleHead)
-        plan = tree_plan(variant, sampled=sampled)
+        plan = tree_plan(variant)
         made = EagleDrafter(head, cache=self._cache(head.model), plan=plan, sample=sampled)
         return made, {"draft_vocab_size": self._vocab_size(head), "drafter_layers": 1}
 
@@ -132,7 +132,7 @@ class NativeDrafters:
     ) -> tuple[Drafter, dict[str, Any]]:
         heads = self._head(variant, drafter)
         assert isinstance(heads, MedusaHeads)
-        plan = tree_plan(variant, sampled=sampled)
+        plan = tree_plan(variant)
         if plan.depth > heads.num_heads:
             what = "method.tree: it is" if variant.option("tree_parents") else "method.k: drafts would be"
             raise UnsupportedError(
@@ -177,7 +177,7 @@ class NativeDrafters:
         return self._draft_heads[drafter.revision]
 
 
-def tree_plan(variant: Variant, *, sampled: bool) -> TreePlan:
+def tree_plan(variant: Variant) -> TreePlan:
     """The shape a variant drafts: a chain of k tokens, or a tree no deeper than that."""
     if variant.option("tree_parents"):
         return StaticTree(variant.option("tree_parents"))
@@ -186,7 +186,6 @@ def tree_plan(variant: Variant, *, sampled: bool) -> TreePlan:
             num_nodes=variant.option("tree_nodes"),
             depth=variant.k,
             breadth=variant.option("tree_breadth"),
-            prune=not sampled,
         )
     return chain(variant.k)
 

@@ -84,7 +84,6 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
         "--features", type=Path, help="folder of the target's hidden states (default: in --out)"
     )
     parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
-    parser.add_argument("--max-prompt-tokens", type=int, default=96, help="longer prompts are cut")
     parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
 
 

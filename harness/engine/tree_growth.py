@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
 import torch
@@ -54,15 +55,14 @@ class TreePlan(Protocol):
     def depth(self) -> int:
         """Deepest level it plans."""
 
-    def widths(self, tree: GrowingTree, level: Sequence[int]) -> dict[int, int]:
+    def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """How many children each node of the newest level gets; nodes without any are left out.
 
         It may look at the tokens of `level`, but not at those of the children it plans: sampled
         children would no longer have the distribution they were drawn from.
         """
 
-    @property
-    def kept(self) -> int | None:
+    def kept(self, *, sampled: bool) -> int | None:
         """Keep so many of the most confident nodes in the end; None keeps all."""
 
 
@@ -76,8 +76,6 @@ class StaticTree:
         ValueError: not a tree, or not in breadth-first order.
     """
 
-    kept = None
-
     def __init__(self, parents: Sequence[int]) -> None:
         """See the class."""
         check_parents(parents)
@@ -87,9 +85,13 @@ class StaticTree:
         self.depth = max(depths(parents))
         self._counts = {parent: list(parents).count(parent) for parent in parents}
 
-    def widths(self, tree: GrowingTree, level: Sequence[int]) -> dict[int, int]:
+    def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """As the shape says."""
         return {node: self._counts[node] for node in level if node in self._counts}
+
+    def kept(self, *, sampled: bool) -> int | None:
+        """All."""
+        return None
 
 
 def chain(length: int) -> StaticTree:
@@ -104,13 +106,13 @@ class DynamicTree:
     At each level the `breadth` most confident nodes get `breadth` children each. In the end the
     `num_nodes` most confident nodes are kept: a node is never more confident than its parent, so
     what is kept is a tree. Sampled children can't be dropped for their value without changing the
-    output's distribution; with them growth itself ends at `num_nodes`.
+    output's distribution: then each level gets an even share of the nodes that are left, the most
+    confident nodes first, and all of them are kept.
 
     Attributes:
         num_nodes: drafted tokens.
         depth: deepest level.
         breadth: nodes expanded at a level, and children each of them gets.
-        prune: drop the least confident nodes in the end; False for sampled children.
 
     Source: Li et al. 2024, "EAGLE-2", section 4.
     """
@@ -118,25 +120,24 @@ class DynamicTree:
     num_nodes: int
     depth: int
     breadth: int
-    prune: bool = True
 
-    def widths(self, tree: GrowingTree, level: Sequence[int]) -> dict[int, int]:
+    def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """`breadth` children for each of the `breadth` most confident nodes."""
         chosen = tree.best(level, self.breadth)
-        if self.prune:
+        if not sampled:
             return dict.fromkeys(chosen, self.breadth)
-        left = self.num_nodes - (len(tree.tokens) - 1)
+        levels = self.depth - tree.depths[level[0]]
+        share = ceil((self.num_nodes - (len(tree.tokens) - 1)) / levels)
         widths: dict[int, int] = {}
         for node in sorted(chosen, key=lambda node: -tree.confidences[node]):
-            if left > 0:
-                widths[node] = min(self.breadth, left)
-                left -= widths[node]
+            if share > 0:
+                widths[node] = min(self.breadth, share)
+                share -= widths[node]
         return dict(sorted(widths.items()))
 
-    @property
-    def kept(self) -> int | None:
+    def kept(self, *, sampled: bool) -> int | None:
         """`num_nodes` where nodes may be dropped."""
-        return self.num_nodes if self.prune else None
+        return None if sampled else self.num_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class Growth:
 
     def proposal(self) -> Proposal:
         """What is to be verified; a tree without branches is a plain proposal."""
-        nodes, kept = range(1, len(self.tree.tokens)), self.plan.kept
+        nodes, kept = range(1, len(self.tree.tokens)), self.plan.kept(sampled=self.choice.sampled)
         chosen = list(nodes) if kept is None else self.tree.best(nodes, kept)
         number = {ROOT: ROOT} | {node: place for place, node in enumerate(chosen, start=1)}
         tokens = [self.tree.tokens[node] for node in chosen]
@@ -225,7 +226,7 @@ class Growth:
         deepest = min(self.plan.depth, self.limit)
         if not level or self.tree.depths[level[0]] >= deepest:
             return {}
-        return self.plan.widths(self.tree, level)
+        return self.plan.widths(self.tree, level, sampled=self.choice.sampled)
 
 
 def growths(

@@ -131,9 +131,10 @@ def test_the_dynamic_tree_keeps_the_most_confident_nodes() -> None:
 def test_sampled_children_are_never_dropped() -> None:
     for seed in range(20):
         chosen = ChildChoice(SamplingParams(1.0), True, torch.Generator().manual_seed(seed))
-        plan = DynamicTree(7, depth=4, breadth=3, prune=False)
-        grown = grow(plan, chosen, limit=9)
+        grown = grow(DynamicTree(7, depth=4, breadth=3), chosen, limit=9)
         assert len(grown.tokens) == 7
+        # an even share of what is left for each level: 2 of 7, 2 of 5, 2 of 3, 1 of 1
+        assert sorted(depths(grown.parents)[1:]) == [1, 1, 2, 2, 3, 3, 4]
         assert grown.probs is not None
         assert grown.rows is not None
         for parent, children in grown.children().items():

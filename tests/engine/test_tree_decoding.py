@@ -219,7 +219,7 @@ SMALL_TREE = StaticTree([0, 0, 0, 1, 1, 2, 4])
         (tree_model, SMALL_TREE, True, SamplingParams(1.0)),
         (tree_model, SMALL_TREE, False, SamplingParams(1.5)),
         (tree_model, DynamicTree(6, depth=3, breadth=2), False, SamplingParams(0.7)),
-        (eagle, DynamicTree(6, depth=3, breadth=2, prune=False), True, SamplingParams(1.0)),
+        (eagle, DynamicTree(6, depth=3, breadth=2), True, SamplingParams(1.0)),
         (eagle, chain(2), True, SamplingParams(0.7)),
         (medusa, SMALL_TREE, True, SamplingParams(1.5)),
         (medusa, SMALL_TREE, False, SamplingParams(0.7)),

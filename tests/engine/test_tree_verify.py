@@ -32,7 +32,6 @@ NUM_TOKENS = 3
 NUM_SEEDS = 2500
 STATIC = StaticTree([0, 0, 0, 1, 1, 2, 4])
 DYNAMIC = DynamicTree(6, depth=3, breadth=2)
-GROWN = DynamicTree(6, depth=3, breadth=2, prune=False)
 
 
 class Table:
@@ -134,8 +133,8 @@ def agreement(
         (STATIC, False, SamplingParams(1.5, top_p=0.8)),
         (DYNAMIC, False, SamplingParams(0.6)),
         (DYNAMIC, False, SamplingParams(1.2)),
-        (GROWN, True, SamplingParams(0.6)),
-        (GROWN, True, SamplingParams(1.2)),
+        (DYNAMIC, True, SamplingParams(0.6)),
+        (DYNAMIC, True, SamplingParams(1.2)),
     ],
 )
 def test_output_has_the_targets_distribution(plan: TreePlan, sampled: bool, params: SamplingParams) -> None:
@@ -201,5 +200,8 @@ def test_the_right_residual_passes_where_wrong_ones_are_seen() -> None:
     assert agreement(StaticTree([0, 0]), SamplingParams(1.0), sampled=True, num_tokens=1) > 1e-3
 
 
-def test_dropping_sampled_children_by_their_value_is_seen() -> None:
-    assert agreement(DYNAMIC, SamplingParams(1.0), sampled=True) < 1e-4
+def test_dropping_sampled_children_by_their_value_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = DynamicTree(2, depth=1, breadth=2)
+    assert agreement(plan, SamplingParams(1.0), sampled=True, num_tokens=1) > 1e-3
+    monkeypatch.setattr(DynamicTree, "kept", lambda self, *, sampled: 1)
+    assert agreement(plan, SamplingParams(1.0), sampled=True, num_tokens=1) < 1e-4
