@@ -89,7 +89,9 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
     measured, warmup = load_workload(config.workload.name), load_workload(config.workload.warmup)
     check_disjoint(measured, warmup)
     target, drafters = _models(config, backend, variants, resolve)
-    pairs = {} if backend.is_simulated else {ref: check_pair(target, d) for ref, d in drafters.items()}
+    pairs: dict[str, PairFacts] = {}
+    if not backend.is_simulated:
+        pairs = {ref: check_pair(target, drafter) for ref, drafter in drafters.items()}
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _encode(measured.take(config.workload.num_prompts), tokenizer, config)
     warmup_prompts = (
