@@ -13,7 +13,8 @@ from harness.__main__ import main
 from harness.engine import loop
 from harness.results import load
 
-LONGER = ("workload.max_output_tokens=32", "workload.ignore_eos=true")
+PATIENT = ("measure.max_time_s=600", "measure.lossless.max_time_s=600")
+LONGER = (*PATIENT, "workload.max_output_tokens=32", "workload.ignore_eos=true")
 
 
 @pytest.fixture

@@ -27,8 +27,15 @@ from harness.runner.plan import plan_cell
 from harness.runner.progress import SweepProgress
 from harness.runner.sessions import SessionPool
 
-GREEDY = {"workload__max_output_tokens": 32, "workload__ignore_eos": True}
+GREEDY = {
+    "workload__max_output_tokens": 32,
+    "workload__ignore_eos": True,
+    # also on a busy machine
+    "measure__max_time_s": 600.0,
+    "measure__lossless__max_time_s": 600.0,
+}
 SAMPLED = {**GREEDY, "sampling__temperature": 1.0, "workload__max_output_tokens": 64}
+NO_TIME = {"measure__lossless__max_time_s": 1e-9}
 THRICE = {"measure__min_repeats": 3, "measure__max_repeats": 3}
 
 
@@ -174,11 +181,11 @@ def test_a_backend_without_scores_leaves_differences_unjudged(
 
 
 def test_time_that_is_used_up_ends_the_scoring(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = measure(tiny, **SAMPLED, measure__lossless__max_time_s=1e-9)
+    record = measure(tiny, **{**SAMPLED, **NO_TIME})
     # one round is always scored, of which 64 tokens are enough for a test
     assert {row["num_prompts"] for row in record.lossless} == {1}
     monkeypatch.setattr(loop, "verify_greedy", accepts_all)
-    greedy = measure(tiny, **GREEDY, measure__lossless__max_time_s=1e-9)
+    greedy = measure(tiny, **{**GREEDY, **NO_TIME})
     assert row_of(greedy, "autoregressive")["num_prompts"] == 1
     unjudged = [found for found in row_of(greedy)["divergences"] if found["verdict"] == "unknown"]
     assert len(unjudged) == 3
