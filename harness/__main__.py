@@ -13,6 +13,7 @@ _COMMANDS = {
     "compare": "harness.cli.compare:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",
+    "trend": "harness.cli.trend:main",
 }
 
 
