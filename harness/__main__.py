@@ -18,6 +18,7 @@ _COMMANDS = {
     "rebaseline": "harness.cli.rebaseline:main",
     "report": "harness.cli.report:main",
     "train": "harness.cli.train:main",
+    "trend": "harness.cli.trend:main",
 }
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -67,14 +67,13 @@ def read_machine() -> MachineReading:
     times = psutil.cpu_times()._asdict()
     total_s = sum(seconds for name, seconds in times.items() if name not in _PART_OF_USER)
     idle_s = sum(times.get(name, 0.0) for name in _IDLE)
-    own = psutil.Process().cpu_times()
     clock, swap = _cpu_clock(), psutil.swap_memory()
     return MachineReading(
         at_s=perf_counter(),
         busy_s=total_s - idle_s,
         total_s=total_s,
         steal_s=times.get("steal"),
-        own_s=own.user + own.system + own.children_user + own.children_system,
+        own_s=_own_cpu_s(),
         load_average_1min=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         cpu_clock_mhz=clock,
         throttle_events=_throttle_events(),
@@ -151,6 +150,16 @@ def _nvidia_smi(query: str) -> list[str]:
 
 def _percentage(text: str) -> float | None:
     return float(text) / 100 if text.isdigit() else None
+
+
+def _own_cpu_s() -> float:
+    """CPU time of this process and of all it started, such as an engine's workers or a server."""
+    this, seconds = psutil.Process(), 0.0
+    for process in [this, *this.children(recursive=True)]:
+        with suppress(psutil.Error):
+            # the time of processes that have ended counts among the children's
+            seconds += sum(process.cpu_times()[:4])
+    return seconds
 
 
 def _cpu_clock() -> float | None:

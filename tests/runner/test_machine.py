@@ -49,23 +49,38 @@ def test_what_the_system_does_not_tell_is_none() -> None:
 
 def test_another_process_shows_and_our_own_work_does_not() -> None:
     before = read_machine()
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    used = 0.0
+    # the shell ends at once, so that what it started isn't ours any more
+    command = f"'{sys.executable}' -c 'while True: pass' >/dev/null 2>&1 & echo $!"
+    started = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    busy, used = psutil.Process(int(started.stdout)), 0.0
     try:
-        other = psutil.Process(busy.pid)
         deadline = time.monotonic() + 20
         while used < 0.5 and time.monotonic() < deadline:
             time.sleep(0.05)
-            used = other.cpu_times().user
-        # the counters, read while it still runs, don't count it among our own children
+            used = busy.cpu_times().user
         after = read_machine()
     finally:
         busy.kill()
-        busy.wait()
     found = between(before, after)
     total_s = after.total_s - before.total_s
     assert found["other_cpu_share"] * total_s >= 0.8 * used - 0.1
-    assert found["own_cpu_share"] * total_s < after.at_s - before.at_s
+
+
+def test_what_this_process_started_is_its_own() -> None:
+    before, used = read_machine(), 0.0
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        deadline = time.monotonic() + 20
+        while used < 0.5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            used = psutil.Process(child.pid).cpu_times().user
+        after = read_machine()
+    finally:
+        child.kill()
+        child.wait()
+    assert after.own_s - before.own_s >= used
+    # it has ended, and its time is still ours
+    assert read_machine().own_s >= after.own_s - 0.05
 
 
 def test_an_environment_gets_its_entry_even_when_measuring_fails() -> None:

@@ -1,0 +1,26 @@
+"""`python -m harness trend RESULTS...`: a page with each metric over many runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.reports.trend import build_trend
+
+
+def main(arguments: list[str]) -> int:
+    """Render the page, print the changes of level it marks, and its path; the exit code judges nothing."""
+    parser = argparse.ArgumentParser(prog="python -m harness trend", description=__doc__)
+    parser.add_argument(
+        "results",
+        type=Path,
+        nargs="+",
+        help="folders of runs, such as results/nightly, or one that holds several",
+    )
+    parser.add_argument("--out", type=Path, default=Path("reports/trend"), help="default: %(default)s")
+    options = parser.parse_args(arguments)
+    page, changes = build_trend(options.results, options.out)
+    for sentence in changes:
+        print(sentence)
+    print(f"report: {page}")
+    return 0
