@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -175,7 +175,8 @@ class Observation:
 
     def row(self) -> dict[str, Any]:
         """The observation as a flat mapping, for a table."""
-        return asdict(self)
+        # not `asdict`, which copies every list of steps and tokens
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 @dataclass(slots=True)
