@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from harness.__main__ import _COMMANDS
 from harness.cli.compose import compose_cells
 from harness.config.store import register_schemas
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINES = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines()]
+COMMANDS = "|".join(_COMMANDS)
 MEASURING = [
     line.partition("-m harness ")[2]
     for line in LINES
-    if "-m harness " in line and not re.search(r"-m harness (calibrate|check|compare|export|plan|rebaseline|report|train|trend)", line)
+    if "-m harness " in line and not re.search(rf"-m harness ({COMMANDS})\b", line)
 ]
 
 

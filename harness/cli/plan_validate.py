@@ -14,13 +14,10 @@ from harness.runner.validation import ValidationSettings, validate_model
 def main(arguments: list[str]) -> int:
     """Validate, store the table beside the results, and print it."""
     options = _parser().parse_intermixed_args(arguments)
-    for share in options.loads:
-        if not 0 < share < 1:
-            raise ConfigError("--loads", "must be shares between 0 and 1", share)
     if options.requests < 10:
         raise ConfigError("--requests", "must be at least 10", options.requests)
     settings = ValidationSettings(
-        loads=tuple(options.loads),
+        loads=options.loads,
         num_requests=options.requests,
         hold_out_prompts=options.hold_out_prompts,
         seed=options.seed,
@@ -43,10 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--loads",
-        type=float,
-        nargs="+",
-        default=[0.3, 0.55, 0.8],
-        help="shares of the saturated rate (%(default)s)",
+        type=_shares,
+        default="0.3,0.55,0.8",
+        help="shares of the saturated rate, separated by commas (%(default)s)",
     )
     parser.add_argument("--requests", type=int, default=60, help="per load (%(default)s)")
     parser.add_argument(
@@ -59,6 +55,16 @@ def _parser() -> argparse.ArgumentParser:
         "--variant", action="append", default=[], help="variant to drive; may be given repeatedly"
     )
     return parser
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        shares = ()
+    if not shares or not all(0 < share < 1 for share in shares):
+        raise ConfigError("--loads", "must be shares between 0 and 1", text, "Write 0.3,0.55,0.8.")
+    return shares
 
 
 def _text(table: ValidationTable) -> str:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reports"))
 
 from page_reader import PageReader
 from simulated_cells import measured, simulated
+from tiny_runs import TinyRun
 
 from harness.__main__ import main
 from harness.config.schema import MethodConfig, SimulatorConfig
@@ -151,3 +152,23 @@ def test_validation_refuses_what_it_cannot_drive(folder: Path, capsys: pytest.Ca
     assert "must be a variant of the cell" in capsys.readouterr().err
     assert main(["plan", "validate", str(folder), "--loads", "1.5"]) == 2
     assert "must be shares between 0 and 1" in capsys.readouterr().err
+
+
+def test_a_real_engine_is_driven_under_load(tiny: TinyRun, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests wait for each other on the native engine; its paths aren't stored, so they are said again."""
+    assert main(tiny.arguments("name=real", "workload.ignore_eos=true")) == 0
+    folder = tiny.folder / "results" / "real"
+    paths = [f"pair.target=path:{tiny.target}", f"pair.drafter=path:{tiny.drafter}"]
+    paths += [f"workload.name={tiny.workload}", f"workload.warmup={tiny.warmup}"]
+    assert main(["plan", "validate", str(folder), "--requests", "20", "--loads", "0.5", *paths]) == 0
+    document = json.loads((folder / "validation.json").read_text())
+    assert document["backend"].startswith("native")
+    rows = {(row["variant_id"], row["figure"]): row for row in document["rows"]}
+    assert {name for name, _ in rows} == {"autoregressive", "draft_model-k2"}
+    for row in rows.values():
+        assert row["measured"] > 0
+        assert row["predicted"] > 0
+    plain = {figure: row["measured"] for (name, figure), row in rows.items() if name == "autoregressive"}
+    assert plain["total_p50_s"] >= plain["ttft_p50_s"] + 5 * plain["tpot_p50_s"]
+    assert main(["plan", str(folder), "--out", str(tiny.folder / "out"), "slo=batch", *QUICK]) == 0
+    assert "only batches of 1 were measured" in capsys.readouterr().out

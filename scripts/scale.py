@@ -1,0 +1,103 @@
+#!/usr/bin/env python
+"""How long does a large results folder take to load and derive, and how much memory?
+
+Measures one cell on the simulator, stores copies under other ids and temperatures, times each table.
+
+    python scripts/scale.py FOLDER --cells 2000 --observations 1000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from harness.cli.compose import compose_cells
+from harness.config.store import register_schemas
+from harness.results import ResultStore, load
+from harness.results.cell_folder import OBSERVATIONS_FILE
+from harness.results.observation_table import write_table
+from harness.runner.cell import measure_cell
+from harness.runner.plan import plan_cell
+from harness.runner.progress import SweepProgress
+from harness.runner.sessions import SessionPool
+
+NUM_VARIANTS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="results root; FOLDER/scale is written unless it is there")
+    parser.add_argument("--cells", type=int, default=2000)
+    parser.add_argument("--observations", type=int, default=1_000_000)
+    parser.add_argument("--report", action="store_true", help="render the report too")
+    options = parser.parse_args()
+    path = options.folder / "scale"
+    if not path.is_dir():
+        timed("write", lambda: write(options.folder, options.cells, options.observations))
+    results = timed("load", lambda: load(path))
+    timed("summary", results.summary)
+    timed("per_position", results.per_position)
+    timed("by_task", results.by_task)
+    timed("greedy_agreement", results.greedy_agreement)
+    if options.report:
+        from harness.reports.build import build_report
+
+        timed("report", lambda: build_report(path, options.folder / "report"))
+    print(f"{'peak memory':<20}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:8.2f} GiB")
+
+
+def timed(name: str, work: Callable[[], Any]) -> Any:
+    started, cpu = time.perf_counter(), time.process_time()
+    found = work()
+    print(
+        f"{name:<20}{time.perf_counter() - started:8.2f} s, {time.process_time() - cpu:8.2f} s of CPU",
+        flush=True,
+    )
+    return found
+
+
+def write(root: Path, num_cells: int, num_observations: int) -> None:
+    """One measured cell, copied; every copy is a cell of its own."""
+    per_variant = max(2, round(num_observations / num_cells / NUM_VARIANTS))
+    prompts, repeats = min(per_variant, 20), max(1, round(per_variant / 20))
+    register_schemas()
+    (config,) = compose_cells(
+        [
+            "backend=simulator",
+            "name=scale",
+            "method.k=[1,2,4,6]",
+            f"workload.num_prompts={prompts}",
+            f"measure.max_repeats={repeats}",
+            f"measure.min_repeats={repeats}",
+            "measure.max_time_s=1e9",
+        ]
+    )
+    store = ResultStore(root, "scale")
+    plan = plan_cell(config)
+    with SweepProgress() as progress:
+        pool = SessionPool()
+        measure_cell(plan, store=store, pool=pool, progress=progress)
+        pool.close()
+    cell = store.load_cell(plan.cell_id)
+    assert cell is not None
+    at = cell.table.schema.get_field_index("cell_id")
+    for number in range(1, num_cells):
+        name = f"{number:012x}"
+        record = replace(
+            cell.record, cell_id=name, facts={**cell.record.facts, "temperature": number / num_cells}
+        )
+        ids = pa.array([name] * cell.table.num_rows)
+        table = cell.table.set_column(at, cell.table.schema.field(at), ids)
+        store.open_cell(record)
+        write_table(store.path / name / OBSERVATIONS_FILE, table)
+
+
+if __name__ == "__main__":
+    main()
