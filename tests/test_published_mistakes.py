@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from synthetic_results import write_synthetic_results
 from harness.engine import verify
 from harness.engine.cache import KVCache, Placement
 from harness.engine.drafters import independent
+from harness.engine.drafters.base import Turn
 from harness.engine.drafters.independent import IndependentDrafter
-from harness.engine.loop import _Run
 from harness.engine.sampling import SamplingParams
+from harness.engine.sequence import DecodedSequence
 from harness.engine.verify import Proposal
-from harness.metrics.bootstrap import Interval
+from harness.metrics.intervals import Interval
 from harness.metrics.latency import Percentiles
 from harness.models import pair_check
 from harness.results import Results, load, summary
@@ -36,18 +38,21 @@ DOCS = Path(__file__).parent.parent / "docs" / "mistakes.md"
 RIGHT_PLACE, RIGHT_PROPOSE = KVCache.place, IndependentDrafter.propose
 
 
-def limit_of_everything(run: Any) -> bool:
+def limit_of_everything(sequence: DecodedSequence) -> bool:
     """Compares the output limit with prompt and output together."""
-    return len(run._tokens) >= run._limit or run._output[-1] in run._eos
+    return len(sequence.tokens) >= sequence.limit or sequence.output[-1] in sequence._eos
 
 
-def forgets_the_last_draft(self: IndependentDrafter, tokens: Sequence[int], **settings: Any) -> Proposal:
+def forgets_the_last_draft(
+    self: IndependentDrafter, turns: Sequence[Turn], **settings: Any
+) -> list[Proposal]:
     """Feeds the newest token alone: after full acceptance the cache stays one token behind."""
-    behind = len(tokens) - 1 - self._cache.lengths[0]
-    if behind > 0:
-        # the row of the token that was never fed is skipped by feeding the newest in its place
-        tokens = [*tokens[: self._cache.lengths[0]], tokens[-1]]
-    return RIGHT_PROPOSE(self, tokens, **settings)
+    # the row of the token that was never fed is skipped by feeding the newest in its place
+    cut = [
+        replace(turn, tokens=[*turn.tokens[:length], turn.tokens[-1]])
+        for turn, length in zip(turns, self._cache.lengths, strict=True)
+    ]
+    return RIGHT_PROPOSE(self, cut, **settings)
 
 
 def positions_of_the_longest(self: KVCache, new: int) -> Placement:
@@ -105,8 +110,8 @@ def results(tmp_path: Path) -> Results:
 
 ENGINE: dict[str, tuple[object, str, Any, Callable[[], None]]] = {
     "limit compared with prompt and output": (
-        _Run,
-        "_ended",
+        DecodedSequence,
+        "has_ended",
         property(limit_of_everything),
         lambda: test_loop.test_the_limit_counts_new_tokens_whatever_the_prompt(5),
     ),
