@@ -127,7 +127,7 @@ def test_options_of_a_group_keep_the_schema_defaults() -> None:
         ("+sweep=smoke method.kk=1", "method.kk", "Did you mean 'method.k'"),
         ("+stray.key=1", "stray", "Known: backend, batch_size"),
         ("+bach_size=1", "bach_size", "Did you mean 'batch_size'"),
-        ("+method.foo=1", "method.foo", "Known: adaptive, draft_sampling"),
+        ("+method.foo=1", "method.foo", "Known: acceptance, adaptive"),
         ("++method.kk=1", "method.kk", "Did you mean 'k'"),
         ("compare=[{name:ngram,kk:2}]", "compare[].kk", "Did you mean 'compare[].k'"),
     ],
