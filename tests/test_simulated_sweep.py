@@ -24,7 +24,11 @@ from harness.runner.schedule import blocks
 from harness.runner.trial import run_trial
 
 ROOT = Path(__file__).parents[1]
-SWEEPS = sorted(file.stem for file in (conf_dir() / "sweep").glob("*.yaml"))
+NEED_A_MODEL = {
+    "context_length",
+    "quantization",
+}  # refused: no tokenizer to fill prompts, no weights to quantise
+SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,
     "simulator__trial_noise": 0.01,
