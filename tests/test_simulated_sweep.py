@@ -243,7 +243,10 @@ def test_a_target_that_does_not_load_fails_its_cell(
 
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_shipped_sweep_runs_on_it(sweep: str, tmp_path: Path) -> None:
-    assert command(tmp_path, f"+sweep={sweep}", "report=false") == 0
+    # a batch needs as many prompts
+    num_prompts = {"batch": 32, "simulated": 8}.get(sweep, 4)
+    overrides = [f"+sweep={sweep}", "report=false", f"workload.num_prompts={num_prompts}"]
+    assert command(tmp_path, *overrides) == 0
     results = load(tmp_path / "results" / sweep)
     assert set(results.cells["status"]) == {"ok"}
     assert set(results.cells["device"]) == {"no device"}
