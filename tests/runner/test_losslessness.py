@@ -19,6 +19,7 @@ from harness.engine import loop, verify
 from harness.engine.drafters import independent
 from harness.engine.loop import _Run
 from harness.engine.verify import Proposal, Verdict
+from harness.errors import UnsupportedError
 from harness.records import CellRecord, Variant
 from harness.results.store import ResultStore
 from harness.runner import plan as planning
@@ -168,12 +169,16 @@ def lossy_variants(config: HarnessConfig) -> list[Variant]:
 def test_a_backend_without_scores_leaves_differences_unjudged(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(NativeSession, "score")
-    assert verdicts(measure(tiny, **GREEDY))["draft_model-k2"] == "equal"
+    def refused(*_: object) -> None:
+        raise UnsupportedError("this engine keeps its logits to itself")
+
+    monkeypatch.setattr(NativeSession, "score", refused)
+    record = measure(tiny, **GREEDY)
+    assert verdicts(record)["draft_model-k2"] == "equal", record.failures
     monkeypatch.setattr(loop, "verify_greedy", accepts_all)
     row = row_of(measure(tiny, **GREEDY, resume=False))
     assert row["verdict"] == "unknown"
-    assert row["reason"] == "the native backend doesn't score tokens"
+    assert row["reason"] == "this engine keeps its logits to itself"
     assert row["divergences"][0]["roundings"] is None
     sampled = measure(tiny, **SAMPLED)
     assert set(verdicts(sampled).values()) == {"unknown"}
