@@ -25,9 +25,11 @@ from harness.runner.trial import run_trial
 
 ROOT = Path(__file__).parents[1]
 NEED_A_MODEL = {
+    "adaptive",
     "context_length",
     "quantization",
-}  # refused: no tokenizer to fill prompts, no weights to quantise
+    "tree",
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees and no costs to adapt to
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,

@@ -188,6 +188,9 @@ def _require(rows: pd.DataFrame, columns: list[str], where: str) -> None:
         values = rows[name].to_numpy(dtype=np.float64, na_value=np.nan)
         bad = ~np.isfinite(values) | (values < 0)
         if bad.any():
+            # a sequence's share of its batch's seconds is missing where the seconds are
+            stored = name.replace("_share_s", "_s")
             raise NotComparableError(
-                f"{where}: {name} is missing or no valid number in {int(bad.sum())} of {len(rows)} sequences"
+                f"{where}: {stored} is missing or no valid number in {int(bad.sum())} of {len(rows)} "
+                "sequences"
             )

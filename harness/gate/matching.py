@@ -15,7 +15,9 @@ VariantRow = Mapping[str, Any]
 
 # A newer engine, measured the same way, is what a gate is for; it is mentioned, not refused. The others are
 # measured, not set.
-NOT_IDENTITY = frozenset({"backend_version", "kernels", "target_weight_bytes", "peak_memory_scope", "quality"})
+NOT_IDENTITY = frozenset(
+    {"backend_version", "kernels", "target_weight_bytes", "peak_memory_scope", "quality"}
+)
 _KINDS = {
     "different pair": {"pair", "target", "target_revision"},
     "different workload": {"workload", "workload_sha256", "num_prompts"},

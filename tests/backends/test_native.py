@@ -93,6 +93,7 @@ def test_prepare_reads_back_what_was_applied_and_loads_a_drafter_once(
     drafter = resolve_model(f"path:{tiny.drafter}")
     assert session.prepare(BASELINE, None, GREEDY) == ({}, [])
     applied, (part,) = session.prepare(draft(tiny, 3), drafter, GREEDY)
+    assert applied.pop("drafter_weight_bytes") > 300 * 32 * 4
     assert applied == {"draft_sampling": "sampled", "draft_vocab_size": 300, "drafter_layers": 1}
     assert (part.part, part.variant_id) == ("load_drafter", "draft_model-k3")
     greedy = draft(tiny, 4, draft_sampling="greedy")

@@ -29,7 +29,7 @@ def report_of(tiny: TinyRun) -> str:
 def test_a_defect_ends_with_its_own_exit_code(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(loop, "verify_greedy", accepts_all)
+    monkeypatch.setattr(loop, "judge_choices", accepts_all)
     assert main(tiny.arguments(*LONGER)) == 5
     found = capsys.readouterr()
     assert "DEFECT: 1 variant that should be lossless" in found.out

@@ -127,10 +127,10 @@ def test_ctrl_c_keeps_finished_cells_and_trials(command: Command, script: Script
 
 
 def test_ctrl_c_while_planning(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def press(ref: str, **options: object) -> object:
+    def press(name: str) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.runner.plan.resolve_model", press)
+    monkeypatch.setattr("harness.runner.plan.load_workload", press)
     ended = command()
     assert (ended.code, ended.output, ended.errors) == (130, "", "interrupted\n")
 

@@ -29,6 +29,15 @@ SWEEPS = {
 }
 
 
+# the default pair has a draft model and no heads, some pairs have heads alone
+BESIDES = {
+    "method=eagle": ["method.drafter=path:head"],
+    "method=medusa": ["method.drafter=path:head"],
+    "pair=vicuna_7b_eagle": ["method=eagle"],
+    "pair=vicuna_7b_medusa": ["method=medusa"],
+}
+
+
 @pytest.fixture(autouse=True)
 def _schemas() -> None:
     register_schemas()
@@ -42,7 +51,7 @@ def one(*overrides: str) -> HarnessConfig:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_shipped_file_composes(option: str) -> None:
     group, _, name = option.partition("=")
-    cell = one(option)
+    cell = one(option, *BESIDES.get(option, ()))
     if group in ("backend", "method", "workload"):
         assert getattr(cell, group).name == name
 

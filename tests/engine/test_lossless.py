@@ -11,7 +11,7 @@ from engine.exact_distribution import chi_square_p, count_outcomes, joint_distri
 from engine.random_models import head_over, random_transformer
 from torch import Tensor
 
-from harness.engine import loop, sampling, verify
+from harness.engine import sampling, tree_verify, verify
 from harness.engine.drafters import independent
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.independent import IndependentDrafter
@@ -137,7 +137,7 @@ def likeliest_draw(weights: Tensor, generator: torch.Generator) -> Tensor:
     [
         (verify, "_residual", scalar_residual),
         (verify, "_residual", plain_redraw),
-        (loop, "verify_sampled", previous_row),
+        (tree_verify, "verify_sampled", previous_row),
         (independent, "draw", hotter_draw),
         (independent, "draw", likeliest_draw),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,14 +60,14 @@ def row_of(record: CellRecord, variant_id: str = "draft_model-k2") -> dict[str, 
     return next(row for row in record.lossless if row["variant_id"] == variant_id)
 
 
-def previous_row_greedy(logits: Tensor, proposal: Proposal) -> Verdict:
+def previous_row_greedy(choices: Sequence[int], proposal: Proposal) -> Verdict:
     """Judges each drafted token by the target's view one token earlier."""
-    return verify.verify_greedy(torch.cat((logits[:1], logits[:-1])), proposal)
+    return verify.verify_choices([*choices[:1], *choices[:-1]], proposal)
 
 
-def accepts_all(logits: Tensor, proposal: Proposal) -> Verdict:
+def accepts_all(choices: Sequence[int], proposal: Proposal) -> Verdict:
     """Takes every draft as it comes."""
-    return Verdict(len(proposal.tokens), int(logits[-1].argmax()))
+    return Verdict(len(proposal.tokens), choices[-1])
 
 
 def plain_redraw(target: Tensor, proposal: Proposal, row: int) -> Tensor:
@@ -80,16 +80,15 @@ def likeliest_draw(weights: Tensor, generator: torch.Generator) -> Tensor:
     return weights.argmax(-1)
 
 
-def keeps_a_rejected_row(self: Any) -> None:
+RIGHT_COMMIT = _Run._commit_rows
+
+
+def keeps_a_rejected_row(self: Any, hidden: Sequence[Tensor], verdicts: list[Verdict]) -> None:
     """Commits the cache row of the first rejected draft too."""
-    RIGHT_STEP(self)
-    steps = self._steps
-    rejections = [p > a for p, a in zip(steps.proposed, steps.accepted, strict=True)]
-    if rejections[-1] and sum(rejections) == 1:
+    RIGHT_COMMIT(self, hidden, verdicts)
+    if len(hidden[0]) - 1 > verdicts[0].num_accepted and not hasattr(self, "kept"):
+        self.kept = True
         self._cache.lengths[0] += 1
-
-
-RIGHT_STEP = _Run._step
 
 
 def test_a_right_engine_passes_at_temperature_0(tiny: TinyRun) -> None:
@@ -115,7 +114,7 @@ def test_a_right_engine_passes_above_temperature_0(tiny: TinyRun) -> None:
 def test_a_wrong_greedy_choice_is_a_defect(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Verdict]
 ) -> None:
-    monkeypatch.setattr(loop, "verify_greedy", wrong)
+    monkeypatch.setattr(loop, "judge_choices", wrong)
     record = measure(tiny, **GREEDY)
     assert verdicts(record) == {"autoregressive": "equal", "draft_model-k2": "defect"}
     row = row_of(record)
@@ -129,7 +128,7 @@ def test_a_wrong_greedy_choice_is_a_defect(
 def test_rows_of_rejected_tokens_left_in_the_cache_are_a_defect(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_Run, "_step", keeps_a_rejected_row)
+    monkeypatch.setattr(_Run, "_commit_rows", keeps_a_rejected_row)
     assert verdicts(measure(tiny, **GREEDY))["draft_model-k2"] == "defect"
 
 
@@ -154,7 +153,7 @@ def test_a_wrong_distribution_is_a_defect(
 def test_what_a_variant_says_of_itself_decides_between_lossy_and_defect(
     tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "verify_greedy", accepts_all)
+    monkeypatch.setattr(loop, "judge_choices", accepts_all)
     monkeypatch.setattr(planning, "variants_of", lossy_variants)
     record = measure(tiny, **GREEDY)
     assert verdicts(record)["draft_model-k2"] == "lossy"
@@ -175,7 +174,7 @@ def test_a_backend_without_scores_leaves_differences_unjudged(
     monkeypatch.setattr(NativeSession, "score", refused)
     record = measure(tiny, **GREEDY)
     assert verdicts(record)["draft_model-k2"] == "equal", record.failures
-    monkeypatch.setattr(loop, "verify_greedy", accepts_all)
+    monkeypatch.setattr(loop, "judge_choices", accepts_all)
     row = row_of(measure(tiny, **GREEDY, resume=False))
     assert row["verdict"] == "unknown"
     assert row["reason"] == "this engine keeps its logits to itself"
@@ -189,7 +188,7 @@ def test_time_that_is_used_up_ends_the_scoring(tiny: TinyRun, monkeypatch: pytes
     record = measure(tiny, **{**SAMPLED, **NO_TIME})
     # one round is always scored, of which 64 tokens are enough for a test
     assert {row["num_prompts"] for row in record.lossless} == {1}
-    monkeypatch.setattr(loop, "verify_greedy", accepts_all)
+    monkeypatch.setattr(loop, "judge_choices", accepts_all)
     greedy = measure(tiny, **{**GREEDY, **NO_TIME})
     assert row_of(greedy, "autoregressive")["num_prompts"] == 1
     unjudged = [found for found in row_of(greedy)["divergences"] if found["verdict"] == "unknown"]
