@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from harness.errors import ResultFormatError
 
+TURN_TASK = "turn"
+"""The task of user turns that the target wrote itself."""
 _SUFFIX = ".npz"
 
 

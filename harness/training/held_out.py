@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.training.corpus import Answer, read_corpus
+from harness.training.corpus import TURN_TASK, Answer, read_corpus
 
 
 def split_answers(folders: Sequence[Path], *, count: int) -> tuple[list[Answer], list[Answer]]:
@@ -39,4 +39,6 @@ def split_answers(folders: Sequence[Path], *, count: int) -> tuple[list[Answer],
 
 
 def _prompt(answer: Answer) -> bytes:
-    return answer.tokens[: answer.prompt_tokens].tobytes()
+    # turns that the target wrote itself all follow the same few openings: there the text is what counts
+    whole = answer.task == TURN_TASK
+    return answer.tokens[: None if whole else answer.prompt_tokens].tobytes()

@@ -13,11 +13,10 @@ from tqdm import tqdm
 from harness.engine.weights import load_transformer
 from harness.models.sources import resolve_model
 from harness.models.tokenizer import Tokenizer, load_tokenizer
-from harness.training.corpus import Answer, read_corpus, shards, write_shard
+from harness.training.corpus import TURN_TASK, Answer, read_corpus, shards, write_shard
 from harness.training.generate import BatchedGenerator, Request
 from harness.training.prompts import check_disjoint_from_workloads, passage_prompts, topic_prompts
 
-TURN_TASK = "turn"
 TURNS_FOLDER = "turns"
 SELF_PROMPT_TASK = "self"
 PASSAGE_TASK = "passage"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from training.tiny_corpus import answer
 
 from harness.errors import ConfigError, ResultFormatError
-from harness.training.corpus import Answer, read_corpus, shards, write_shard
+from harness.training.corpus import TURN_TASK, Answer, read_corpus, shards, write_shard
 from harness.training.held_out import split_answers
 
 
@@ -87,3 +88,15 @@ def test_something_must_be_left_on_both_sides(tmp_path: Path) -> None:
         split_answers([tmp_path], count=1)
     with pytest.raises(ConfigError, match="--held-out: must be at least 1, got 0"):
         split_answers([tmp_path], count=0)
+
+
+def test_turns_that_share_an_opening_stay_in_training(tmp_path: Path) -> None:
+    opening = [1, 7, 8]
+    turns = [replace(answer(opening, [10 + n, 20 + n, 2]), task=TURN_TASK) for n in range(6)]
+    write_shard(tmp_path, 0, [*turns, turns[-1]])
+    train, held_out = split_answers([tmp_path], count=1)
+    assert len(held_out) == 1
+    # the same text twice: the copy of what is held out goes, the others stay
+    assert [one.answer_tokens.tolist() for one in train] == [
+        one.answer_tokens.tolist() for one in turns[:-1]
+    ]
