@@ -78,7 +78,8 @@ def test_what_this_process_started_is_its_own() -> None:
     finally:
         child.kill()
         child.wait()
-    assert after.own_s - before.own_s >= used
+    # clocks tick in hundredths of a second
+    assert after.own_s - before.own_s >= used - 0.05
     # it has ended, and its time is still ours
     assert read_machine().own_s >= after.own_s - 0.05
 
