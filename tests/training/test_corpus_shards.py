@@ -97,6 +97,4 @@ def test_turns_that_share_an_opening_stay_in_training(tmp_path: Path) -> None:
     train, held_out = split_answers([tmp_path], count=1)
     assert len(held_out) == 1
     # the same text twice: the copy of what is held out goes, the others stay
-    assert [one.answer_tokens.tolist() for one in train] == [
-        one.answer_tokens.tolist() for one in turns[:-1]
-    ]
+    assert [one.answer_tokens.tolist() for one in train] == [one.answer_tokens.tolist() for one in turns[:-1]]
