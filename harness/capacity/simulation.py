@@ -75,6 +75,7 @@ class _Run:
         self._num_steps = 0
 
     def serve(self, stop_s: float) -> None:
+        """Run until a time, or until nothing is left to do."""
         while self._now < stop_s:
             self._arrive()
             self._admit()
@@ -88,6 +89,7 @@ class _Run:
                 return
 
     def outcome(self) -> Outcome:
+        """What happened to each request so far."""
         return Outcome(
             requests=self._requests,
             admitted_s=self._admitted_s,

@@ -130,6 +130,7 @@ class _Run:
         self._active: list[DecodedSequence] = []
 
     def decode(self, sequences: Sequence[DecodedSequence]) -> list[Decoded]:
+        """Decode sequences to their ends; results come in the order given."""
         started = perf_counter()
         self._active = list(sequences)
         self._paces = {

@@ -94,34 +94,14 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
     target, drafters = _models(config, backend, variants, resolve)
     pairs = _check_pairs(backend, variants, target, drafters)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
-    prompts = _encode(
-        _filled(measured.take(config.workload.num_prompts), tokenizer, config), tokenizer, config
-    )
-    if config.batch_size > len(prompts):
-        raise WorkloadError(
-            f"batch_size: {config.batch_size} sequences are to be decoded together, but {len(prompts)} "
-            "prompts are measured. Lower batch_size, raise workload.num_prompts or choose a larger workload."
-        )
+    prompts = _measured_prompts(config, measured, tokenizer)
     warmup_prompts = (
         _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config)
         if config.measure.warmup_prompts
         else ()
     )
     context = _context_tokens((*prompts, *warmup_prompts), [target, *drafters.values()], measured)
-    revisions = {"target": target.revision, "workload": measured.sha256, "warmup": warmup.sha256}
-    if config.workload.prompt_tokens is not None:
-        revisions["filler"] = load_workload(config.workload.filler).sha256
-    revisions |= {f"drafter {ref}": model.revision for ref, model in drafters.items()}
-    engine = EngineSettings(
-        target=target,
-        device=config.backend.device,
-        dtype=config.backend.dtype,
-        num_threads=config.backend.num_threads,
-        target_quantization=config.quantization.target,
-        drafter_quantization=config.quantization.drafter,
-        simulator=config.simulator,
-        vllm=config.vllm,
-    )
+    engine = _engine_settings(config, target)
     load = Load(
         context_tokens=context,
         prompt_tokens=max(len(prompt.tokens) for prompt in (*prompts, *warmup_prompts)),
@@ -129,7 +109,7 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
         width=1 + max(variant.k for variant in variants),
     )
     return CellPlan(
-        cell_id=cell_id(config, revisions | {"backend": backend.version()}),
+        cell_id=cell_id(config, _revisions(config, backend, target, drafters, measured, warmup)),
         config=config,
         variants=variants,
         backend=backend,
@@ -148,6 +128,48 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
         facts=_facts(config, backend, target, measured, len(prompts)),
         pairs=pairs,
         memory=cell_memory(backend, engine, variants, drafters, load),
+    )
+
+
+def _measured_prompts(
+    config: HarnessConfig, workload: Workload, tokenizer: Tokenizer | StandInTokenizer
+) -> tuple[EncodedPrompt, ...]:
+    taken = _filled(workload.take(config.workload.num_prompts), tokenizer, config)
+    prompts = _encode(taken, tokenizer, config)
+    if config.batch_size > len(prompts):
+        raise WorkloadError(
+            f"batch_size: {config.batch_size} sequences are to be decoded together, but {len(prompts)} "
+            "prompts are measured. Lower batch_size, raise workload.num_prompts or choose a larger workload."
+        )
+    return prompts
+
+
+def _revisions(
+    config: HarnessConfig,
+    backend: type[Backend],
+    target: ResolvedModel,
+    drafters: Mapping[str, ResolvedModel],
+    measured: Workload,
+    warmup: Workload,
+) -> dict[str, str]:
+    """Content hashes and versions of all that a measurement hangs on, by role."""
+    revisions = {"target": target.revision, "workload": measured.sha256, "warmup": warmup.sha256}
+    if config.workload.prompt_tokens is not None:
+        revisions["filler"] = load_workload(config.workload.filler).sha256
+    revisions |= {f"drafter {ref}": model.revision for ref, model in drafters.items()}
+    return revisions | {"backend": backend.version()}
+
+
+def _engine_settings(config: HarnessConfig, target: ResolvedModel) -> EngineSettings:
+    return EngineSettings(
+        target=target,
+        device=config.backend.device,
+        dtype=config.backend.dtype,
+        num_threads=config.backend.num_threads,
+        target_quantization=config.quantization.target,
+        drafter_quantization=config.quantization.drafter,
+        simulator=config.simulator,
+        vllm=config.vllm,
     )
 
 
