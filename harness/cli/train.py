@@ -83,6 +83,9 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--features", type=Path, help="folder of the target's hidden states (default: in --out)"
     )
+    parser.add_argument(
+        "--start-from", type=Path, help="folder of a trained head to go on from, such as another run's model"
+    )
     parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
     parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
 
@@ -97,8 +100,7 @@ def _add_medusa(parser: argparse.ArgumentParser) -> None:
 def _add_eagle(parser: argparse.ArgumentParser) -> None:
     _add_head(parser)
     parser.add_argument("--steps", type=int, default=3, help="drafted tokens unrolled in training")
-    parser.add_argument("--feature-weight", type=float, default=0.2, help="of the distance to hidden states")
-    parser.add_argument("--random-start", action="store_true", help="don't start from the last layer")
+    parser.add_argument("--feature-weight", type=float, default=0.1, help="of the distance to hidden states")
     parser.set_defaults(run=_eagle)
 
 
@@ -169,13 +171,18 @@ def _eagle(options: argparse.Namespace) -> int:
         **_common_settings(options),
         num_steps=options.steps,
         feature_weight=options.feature_weight,
-        warm_start=not options.random_start,
     )
     _at_least_one(options, "steps")
     return _train_head(options, settings, lambda path, vocab: EagleStudent(path, settings, draft_vocab=vocab))
 
 
 def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
+    def student(vocab: Any) -> HeadStudent:
+        head: HeadStudent = make(target.path, vocab)
+        if options.start_from:
+            head.start_from(options.start_from)
+        return head
+
     from harness.models.head_asset import export_head_asset
     from harness.models.sources import resolve_model
     from harness.models.tokenizer import load_tokenizer
@@ -188,7 +195,7 @@ def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
     _attach_features(options, target, [*train, *held_out])
     distiller: Distiller[HeadStudent] = Distiller(
         options.out,
-        make_student=lambda vocab: make(target.path, vocab),
+        make_student=student,
         train=train,
         held_out=held_out,
         settings=settings,
@@ -242,6 +249,8 @@ def _write_facts(
 
 
 def _common_settings(options: argparse.Namespace) -> dict[str, Any]:
+    from harness.models.fingerprint import weights_identity
+
     return {
         "draft_vocab_size": options.draft_vocab,
         "epochs": options.epochs,
@@ -252,6 +261,7 @@ def _common_settings(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "checkpoint_every_s": options.checkpoint_every_s,
         "num_threads": options.threads,
+        "start_revision": weights_identity(options.start_from) if options.start_from else None,
     }
 
 

@@ -19,7 +19,7 @@ from harness.models.checkpoint import read_config
 from harness.training.batches import Batch
 from harness.training.head_student import HeadStudent
 from harness.training.learner import TrainingSettings
-from harness.training.target_tensors import read_tensors, target_embeddings, target_head
+from harness.training.target_tensors import target_embeddings, target_head
 from harness.training.unrolled import attend_unrolled, rotate_halves, shifted
 
 
@@ -30,12 +30,10 @@ class EagleSettings(TrainingSettings):
     Attributes:
         num_steps: drafted tokens unrolled in training, each on the head's own features of the step before.
         feature_weight: weight of the distance to the target's hidden state.
-        warm_start: begin with the weights of the target's last layer, instead of random ones.
     """
 
     num_steps: int = 3
-    feature_weight: float = 0.2
-    warm_start: bool = True
+    feature_weight: float = 0.1
 
 
 class EagleStudent(HeadStudent):
@@ -59,8 +57,6 @@ class EagleStudent(HeadStudent):
         self.register_buffer("embeddings", target_embeddings(target_dir), persistent=False)
         self.fc = nn.Linear(2 * arch.hidden_size, arch.hidden_size, bias=False)
         self.layers = nn.ModuleList([_decoder_layer(arch)])
-        if settings.warm_start:
-            self._take_last_layer(target_dir)
         self._rotations = torch.empty(0)
 
     def drafted(self, batch: Batch) -> list[Tensor]:
@@ -130,27 +126,6 @@ class EagleStudent(HeadStudent):
         if len(self._rotations) < count:
             self._rotations = rope_table(self.arch, count)
         return self._rotations[:count]
-
-    def _take_last_layer(self, target_dir: Path) -> None:
-        """Start from the target's last layer and from the hidden state as it is.
-
-        The layer has no norm before its attention and none behind it: what those scale is folded into
-        the weights beside them, up to one factor that training finds.
-        """
-        prefix = f"model.layers.{self.arch.num_layers - 1}."
-        tensors = read_tensors(target_dir, (prefix, "model.norm."))
-        last = {name.removeprefix(prefix): tensor.float() for name, tensor in tensors.items()}
-        scale, into_norm = last["model.norm.weight"], last["input_layernorm.weight"]
-        own = self.layers[0].state_dict()
-        values = {name: last[name] for name in own if name in last}
-        for name in ("q_proj", "k_proj", "v_proj"):
-            values[f"self_attn.{name}.weight"] = values[f"self_attn.{name}.weight"] * into_norm
-        # the hidden states it predicts are those after the last norm
-        for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
-            values[name] = values[name] * (scale / scale.abs().max())[:, None]
-        self.layers[0].load_state_dict({**own, **values})
-        with torch.no_grad():
-            self.fc.weight[:, self.arch.hidden_size :] = torch.eye(self.arch.hidden_size)
 
 
 def _decoder_layer(arch: Architecture) -> nn.ModuleDict:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from harness.errors import ConfigError
 from harness.training.batches import Batch
 from harness.training.student import distillation_loss
+from harness.training.target_tensors import read_tensors
 
 STEP_DECAY = 0.8
 """Weight of each further drafted token in the loss: it counts only where those before it stand."""
@@ -47,6 +49,26 @@ class HeadStudent(nn.Module):
     @abstractmethod
     def save(self, target_dir: Path, folder: Path) -> None:
         """Write what engines load: `config.json`, safetensors and `draft_vocab.npy`."""
+
+    def start_from(self, folder: Path) -> None:
+        """Take the trained tensors of a folder that `save` wrote, or of public heads of the same shapes.
+
+        Raises:
+            ConfigError: a tensor is missing there or has another shape.
+        """
+        own = self.state_dict()
+        found = read_tensors(folder, tuple(own))
+        for name, tensor in own.items():
+            shape = tuple(found[name].shape) if name in found else None
+            if shape != tuple(tensor.shape):
+                raise ConfigError(
+                    "--start-from",
+                    f"needs the tensor {name!r} of shape {list(tensor.shape)}, which has "
+                    f"{'none' if shape is None else list(shape)} there",
+                    str(folder),
+                    "Name a head of the same kind for the same target, with as many heads and blocks.",
+                )
+        self.load_state_dict({name: found[name] for name in own})
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[positions, draft_vocab] from hidden states."""

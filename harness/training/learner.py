@@ -27,6 +27,7 @@ class TrainingSettings:
         seed: of the order of batches.
         checkpoint_every_s: seconds between checkpoints and held-out evaluations.
         num_threads: CPU threads.
+        start_revision: SHA-256 of the trained drafter it goes on from; None starts afresh.
     """
 
     draft_vocab_size: int = 8192
@@ -38,6 +39,7 @@ class TrainingSettings:
     seed: int = 0
     checkpoint_every_s: float = 120.0
     num_threads: int = 2
+    start_revision: str | None = None
 
 
 class Learner(Protocol):

@@ -287,7 +287,7 @@ def test_other_methods_are_refused(session: NativeSession) -> None:
 
 def test_a_saved_eagle_head_computes_what_was_trained(tiny: TinyRun) -> None:
     torch.manual_seed(3)
-    student = EagleStudent(tiny.target, EagleSettings(warm_start=False), draft_vocab=DRAFT_VOCAB)
+    student = EagleStudent(tiny.target, EagleSettings(), draft_vocab=DRAFT_VOCAB)
     student.save(tiny.target, tiny.folder / "trained")
     target = load_transformer(tiny.target, dtype=torch.float32)
     head = load_eagle(tiny.folder / "trained", target, tiny.target)

@@ -15,6 +15,7 @@ from torch import Tensor
 from training.tiny_corpus import answers_of
 
 from harness.engine.weights import load_transformer
+from harness.errors import ConfigError
 from harness.training.batches import Batch, BatchMaker
 from harness.training.corpus import Answer
 from harness.training.distil import Distiller
@@ -209,15 +210,25 @@ def test_the_feature_distance_counts_by_its_weight(weight: float, target_dir: Pa
     assert (losses[weight] > losses[0.0] + 0.1) == (weight > 0)
 
 
-def test_a_warm_start_takes_the_last_layer(target_dir: Path) -> None:
-    eagle = student(target_dir, EAGLE)
-    target = load_file(target_dir / "model.safetensors")
-    state = eagle.state_dict()
-    torch.testing.assert_close(
-        state["layers.0.mlp.gate_proj.weight"], target["model.layers.1.mlp.gate_proj.weight"].float()
-    )
-    random = student(target_dir, replace(EAGLE, warm_start=False)).state_dict()
-    assert not torch.equal(random["layers.0.mlp.gate_proj.weight"], state["layers.0.mlp.gate_proj.weight"])
+@pytest.mark.parametrize("settings", [MEDUSA, EAGLE])
+def test_training_goes_on_from_a_trained_head(
+    settings: TrainingSettings, target_dir: Path, tmp_path: Path
+) -> None:
+    trained = student(target_dir, settings)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.copy_(torch.randn_like(parameter).to(torch.bfloat16))
+    trained.save(target_dir, tmp_path)
+    fresh = student(target_dir, settings)
+    fresh.start_from(tmp_path)
+    torch.testing.assert_close(fresh.state_dict(), trained.state_dict())
+
+
+def test_a_head_of_another_shape_is_no_start(target_dir: Path, tmp_path: Path) -> None:
+    student(target_dir, MEDUSA).save(target_dir, tmp_path)
+    more = student(target_dir, replace(MEDUSA, num_heads=STEPS + 1))
+    with pytest.raises(ConfigError, match=rf"--start-from: .*'blocks.{STEPS}.layers.0.\w+' .* none there"):
+        more.start_from(tmp_path)
 
 
 EAGLE_SHAPES = {
