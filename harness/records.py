@@ -251,7 +251,7 @@ class Divergence:
         other_token: what the variant wrote, or the target preferred in one forward; None where it had ended.
         roundings: how far the token that came out lies below the target's likeliest, in roundings of its
             number format; None where it wasn't scored.
-        verdict: `tie`, `defect` or `unknown`.
+        verdict: `tie`, `defect` or `unknown`; `lossy` where the variant says that it isn't lossless.
     """
 
     prompt_id: str
@@ -278,6 +278,7 @@ class LosslessRow:
         num_defects: prompts with a defect; likewise.
         largest_roundings: the widest of the divergences that were scored.
         p_value: of the test, corrected for the number of variants; None for `greedy`.
+        distance: of the tokens' places from a uniform spread; likewise.
         detectable_distance: the distance that the test would catch with probability 0.9; likewise.
         seconds: that scoring took.
         divergences: the first per prompt and token.
@@ -294,6 +295,7 @@ class LosslessRow:
     num_defects: int | None = None
     largest_roundings: float | None = None
     p_value: float | None = None
+    distance: float | None = None
     detectable_distance: float | None = None
     seconds: float = 0.0
     divergences: list[Divergence] = field(default_factory=list)
