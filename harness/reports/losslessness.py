@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from harness.metrics.rounding import FLOAT32_TIE_ROUNDINGS, TIE_ROUNDINGS
 from harness.privacy import clipped
-from harness.records import LosslessVerdict
 from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
 from harness.reports.display import MISSING, count, decimal, number, percent, seconds
 from harness.reports.labels import Row, is_lossless
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
+from harness.verdicts import LosslessVerdict
 
 TITLE = "Losslessness"
 _REASON_CHARACTERS = 200

@@ -14,9 +14,10 @@ from harness.metrics.uniformity import (
     places,
     uniformity_p,
 )
-from harness.records import LosslessRow, LosslessVerdict, Variant
+from harness.records import Variant
 from harness.runner.outputs import Outputs
 from harness.runner.scoring import BudgetedScorer
+from harness.verdicts import LosslessRow, LosslessVerdict
 
 TEST = "distribution"
 SIGNIFICANCE = 0.001

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.metrics.rounding import is_tie, roundings_apart
-from harness.records import Divergence, LosslessRow, LosslessVerdict, Scored, Variant
+from harness.records import Scored, Variant
 from harness.results.agreement import first_divergence
 from harness.runner.outputs import Outputs, Place
 from harness.runner.scoring import BudgetedScorer
+from harness.verdicts import Divergence, LosslessRow, LosslessVerdict
 
 Tokens = tuple[int, ...]
 Output = tuple[str, Tokens]
