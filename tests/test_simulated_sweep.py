@@ -30,7 +30,7 @@ NEED_A_MODEL = {
     "quantization",
     "tree",
     "typical",
-}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, no costs to adapt to, no plausibility
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, costs or plausibility
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,
