@@ -29,7 +29,8 @@ NEED_A_MODEL = {
     "context_length",
     "quantization",
     "tree",
-}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees and no costs to adapt to
+    "typical",
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, costs or plausibility
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,

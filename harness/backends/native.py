@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version as package_version
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +13,7 @@ import torch
 
 from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, ScoreRequest, SequenceRequest
 from harness.backends.memory import ProcessMemory
-from harness.backends.native_drafters import NativeDrafters, pace_rules
+from harness.backends.native_drafters import NativeDrafters, pace_rules, typical_acceptance
 from harness.backends.placement import (
     available_cores,
     memory_errors,
@@ -32,6 +32,7 @@ from harness.engine.quantized_linear import check_scheme
 from harness.engine.sampling import SamplingParams
 from harness.engine.scoring import score_tokens
 from harness.engine.sequence import Request
+from harness.engine.typical import TypicalAcceptance
 from harness.engine.weights import load_transformer
 from harness.models.checkpoint import ResolvedModel
 from harness.models.memory import MemoryLayout
@@ -140,8 +141,10 @@ class NativeSession:
             pace, costs = self._pace(variant, proposer)
             if costs:
                 parts.append(ColdStart("measure_costs", perf_counter() - start, variant.variant_id))
-            self._decoders[variant.variant_id] = self._decoder(proposer, pace)
-        return {**applied, **costs}, parts
+            typical = typical_acceptance(variant)
+            self._decoders[variant.variant_id] = self._decoder(proposer, pace, typical)
+        verification = {} if typical is None else {"verification": "typical", **asdict(typical)}
+        return {**applied, **costs, **verification}, parts
 
     def decode(
         self, variant: Variant, requests: Sequence[SequenceRequest], settings: DecodingSettings
@@ -211,8 +214,11 @@ class NativeSession:
             self._caches[model] = model.new_cache(**self._shape._asdict())
         return self._caches[model]
 
-    def _decoder(self, drafter: Drafter | None, pace: PacePlan) -> Decoder:
-        return Decoder(self._target, cache=self._cache(self._target), drafter=drafter, pace=pace)
+    def _decoder(
+        self, drafter: Drafter | None, pace: PacePlan, typical: TypicalAcceptance | None = None
+    ) -> Decoder:
+        cache = self._cache(self._target)
+        return Decoder(self._target, cache=cache, drafter=drafter, pace=pace, typical=typical)
 
     def _pace(self, variant: Variant, drafter: Drafter | None) -> tuple[PacePlan, dict[str, Any]]:
         """How a variant paces its steps, and the costs measured for it where it adapts."""

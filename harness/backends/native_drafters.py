@@ -22,6 +22,7 @@ from harness.engine.linear import Linear
 from harness.engine.model import Transformer
 from harness.engine.pace import PaceRules
 from harness.engine.tree_growth import DynamicTree, StaticTree, TreePlan, chain
+from harness.engine.typical import TypicalAcceptance
 from harness.engine.weights import load_head
 from harness.errors import UnsupportedError
 from harness.models.checkpoint import ResolvedModel
@@ -197,6 +198,13 @@ def pace_rules(variant: Variant) -> PaceRules:
         max_prompt_tokens=variant.option("max_prompt_tokens"),
         max_batch=variant.option("max_batch"),
     )
+
+
+def typical_acceptance(variant: Variant) -> TypicalAcceptance | None:
+    """By which plausibility a variant accepts; None where it accepts losslessly."""
+    if variant.option("verification") != "typical":
+        return None
+    return TypicalAcceptance(variant.option("epsilon"), variant.option("delta"))
 
 
 def _has_tree(variant: Variant) -> bool:

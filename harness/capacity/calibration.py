@@ -72,6 +72,7 @@ class MethodModel:
         costs: of its steps.
         acceptances: by k.
         applied: settings as read back from the engine, by k.
+        lossless: whether its output is the target's, by its own account.
     """
 
     method: str
@@ -79,6 +80,7 @@ class MethodModel:
     costs: StepCosts
     acceptances: Mapping[int, Acceptance]
     applied: Mapping[int, Mapping[str, Any]]
+    lossless: bool = True
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,15 @@ def _method(method: str, rows: pd.DataFrame, steps: Any, results: Results) -> tu
     acceptances = {k: measured_acceptance(sequences[sequences["k"] == k], k) for k in ks}
     of_method = rows[rows["method"] == method]
     drafters = [drafter for drafter in of_method["drafter"].unique() if isinstance(drafter, str)]
-    return MethodModel(
-        method, next(iter(drafters), None), costs, acceptances, _applied(of_method, results)
-    ), error
+    model = MethodModel(
+        method,
+        next(iter(drafters), None),
+        costs,
+        acceptances,
+        _applied(of_method, results),
+        lossless=not of_method["lossless"].eq(False).any(),
+    )
+    return model, error
 
 
 def _applied(rows: pd.DataFrame, results: Results) -> dict[int, Mapping[str, Any]]:

@@ -88,6 +88,8 @@ def _choice(plan: Plan, one: ConfigurationPlan) -> Choice:
             "no option keeps the limits, so there is nothing to export. Raise slo.*_p95_s."
         )
     fixed = _best_fixed(one, chosen)
+    if not chosen.lossless:
+        raise UnsupportedError(f"{chosen.method}: isn't lossless, so it isn't exported.")
     plain = chosen.policy == "never"
     if not plain and chosen.method not in _METHODS:
         raise UnsupportedError(f"{chosen.method}: can be exported for {', '.join(_METHODS)} alone.")

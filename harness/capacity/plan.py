@@ -34,6 +34,7 @@ class Option:
         bands: (first, last, k) by batch, for `by_batch`.
         sizing: what a replica carries.
         fleets: per growth step; empty where no load keeps the limits.
+        lossless: whether the output is the target's; else it is shown, and never recommended.
     """
 
     method: str
@@ -42,6 +43,7 @@ class Option:
     bands: tuple[tuple[int, int, int], ...]
     sizing: Sizing
     fleets: tuple[Fleet, ...]
+    lossless: bool = True
 
     @property
     def now(self) -> Fleet | None:
@@ -91,7 +93,7 @@ class ConfigurationPlan:
         shapes: of the requests.
         largest_batch: sequences that fit.
         options: the plain one first.
-        recommended: the one with the fewest replicas; None where no option keeps the limits.
+        recommended: the lossless one with the fewest replicas; None where none keeps the limits.
         advice: per method.
         sensitivities: of the recommended option.
         extrapolated: what lies beyond what was measured, in words.
@@ -218,10 +220,11 @@ def _method_options(
         policies.append(("by_batch", ByBatch(bands)))
     if settings.simulation.adaptive:
         policies.append(("adaptive", AdaptiveK(found.costs, model.baseline, found.acceptances)))
-    return [
+    made = [
         _option(model.replica(bounds, method, policy), method, name, shapes, settings)
         for name, policy in policies
     ]
+    return [replace(option, lossless=found.lossless or option.k == 0) for option in made]
 
 
 def _option(replica: Replica, method: str, policy: str, shapes: Shapes, settings: PlanSettings) -> Option:
@@ -251,8 +254,8 @@ def _advice(
 
 
 def _recommended(options: list[Option]) -> Option | None:
-    """The one whose replicas carry most; among equals within 2 % plain decoding, then the smallest k."""
-    able = [option for option in options if option.sizing.max_requests_per_s is not None]
+    """The lossless one whose replicas carry most; among equals within 2 % plain decoding, then small k."""
+    able = [o for o in options if o.lossless and o.sizing.max_requests_per_s is not None]
     if not able:
         return None
     bar = 0.98 * max(option.sizing.max_requests_per_s or 0.0 for option in able)

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from harness.config.schema import HarnessConfig
 from harness.errors import ConfigError, HarnessError, StorageError
-from harness.records import CellRecord, LosslessVerdict, Status
+from harness.records import CellRecord, Status
 from harness.reports.build import build_report
 from harness.reports.terminal import summary_table
 from harness.results import load
@@ -19,6 +19,7 @@ from harness.runner.cell import Interrupted, measure_cell
 from harness.runner.plan import CellPlan, plan_cell
 from harness.runner.progress import SweepProgress
 from harness.runner.sessions import SessionPool
+from harness.verdicts import LosslessVerdict
 
 EXIT_DEFECT = 5
 """A variant's output isn't the target's, though it should be; all that was measured is stored."""

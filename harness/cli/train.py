@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.errors import ConfigError
 from harness.models.catalogue import DEFAULT_TARGET
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from harness.models.checkpoint import CheckpointFacts, ResolvedModel
     from harness.training.corpus import Answer
     from harness.training.distil import Distiller
-    from harness.training.head_student import HeadStudent
+    from harness.training.learner import Learner, TrainingSettings
     from harness.training.student import DistilSettings
+
+    Answers = tuple[list[Answer], list[Answer]]
+
+Trained = TypeVar("Trained", bound="Learner")
+_CHECKPOINT = "model"
 
 
 def main(arguments: list[str]) -> int:
@@ -124,34 +134,20 @@ def _corpus(options: argparse.Namespace) -> int:
 def _draft(options: argparse.Namespace) -> int:
     from harness.models.drafter_asset import export_drafter_asset
     from harness.models.sources import resolve_model
-    from harness.models.tokenizer import load_tokenizer
-    from harness.training.distil import Distiller
     from harness.training.held_out import split_answers
     from harness.training.student import Student, save_checkpoint
 
     target = resolve_model(options.target)
-    train, held_out = split_answers(options.corpus, count=options.held_out)
+    answers = split_answers(options.corpus, count=options.held_out)
     settings = _distil_settings(options, target.facts)
-    distiller = Distiller(
-        options.out,
-        make_student=lambda vocab: Student(
-            target.path, layer_indices=settings.layer_indices, draft_vocab=vocab
-        ),
-        train=train,
-        held_out=held_out,
-        settings=settings,
-        eos_ids=load_tokenizer(target.path).eos_ids,
-        vocab_size=target.facts.vocab_size,
-    )
-    distiller.run()
-    checkpoint = options.out / "model"
+
+    def make(vocab: NDArray[np.int32]) -> Student:
+        return Student(target.path, layer_indices=settings.layer_indices, draft_vocab=vocab)
+
+    distiller = _distilled(options, target, answers, settings, make)
+    checkpoint = options.out / _CHECKPOINT
     save_checkpoint(distiller.student, target.path, checkpoint, draft_vocab=distiller.draft_vocab)
-    facts = _write_facts(options.out, distiller, train, held_out)
-    print(f"checkpoint: {checkpoint}")
-    if options.asset:
-        export_drafter_asset(checkpoint, options.asset, base=target, card=facts)
-        print(f"asset: {options.asset}")
-    return 0
+    return _written(options, distiller, answers, partial(export_drafter_asset, base=target))
 
 
 def _medusa(options: argparse.Namespace) -> int:
@@ -176,8 +172,8 @@ def _eagle(options: argparse.Namespace) -> int:
     return _train_head(options, settings, lambda path, vocab: EagleStudent(path, settings, draft_vocab=vocab))
 
 
-def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
-    def student(vocab: Any) -> HeadStudent:
+def _train_head(options: argparse.Namespace, settings: TrainingSettings, make: Any) -> int:
+    def student(vocab: NDArray[np.int32]) -> HeadStudent:
         head: HeadStudent = make(target.path, vocab)
         if options.start_from:
             head.start_from(options.start_from)
@@ -185,30 +181,60 @@ def _train_head(options: argparse.Namespace, settings: Any, make: Any) -> int:
 
     from harness.models.head_asset import export_head_asset
     from harness.models.sources import resolve_model
-    from harness.models.tokenizer import load_tokenizer
-    from harness.training.distil import Distiller
     from harness.training.held_out import split_answers
 
     target = resolve_model(options.target)
     _check_draft_vocab(options.draft_vocab, target.facts)
-    train, held_out = split_answers(options.corpus, count=options.held_out)
-    _attach_features(options, target, [*train, *held_out])
-    distiller: Distiller[HeadStudent] = Distiller(
+    answers = split_answers(options.corpus, count=options.held_out)
+    _attach_features(options, target, [*answers[0], *answers[1]])
+    distiller = _distilled(options, target, answers, settings, student)
+    distiller.student.save(target.path, options.out / _CHECKPOINT)
+    return _written(
+        options, distiller, answers, partial(export_head_asset, kind=options.command, base=target)
+    )
+
+
+def _distilled(
+    options: argparse.Namespace,
+    target: ResolvedModel,
+    answers: Answers,
+    settings: TrainingSettings,
+    make_student: Callable[[NDArray[np.int32]], Trained],
+) -> Distiller[Trained]:
+    """Train a drafter to the end.
+
+    Args:
+        options: of the command line.
+        target: whose answers it learns.
+        answers: to train on, and held out.
+        settings: of the training.
+        make_student: builds what is trained, given the ids of its head.
+    """
+    from harness.models.tokenizer import load_tokenizer
+    from harness.training.distil import Distiller
+
+    distiller = Distiller(
         options.out,
-        make_student=student,
-        train=train,
-        held_out=held_out,
+        make_student=make_student,
+        train=answers[0],
+        held_out=answers[1],
         settings=settings,
         eos_ids=load_tokenizer(target.path).eos_ids,
         vocab_size=target.facts.vocab_size,
     )
     distiller.run()
-    checkpoint = options.out / "model"
-    distiller.student.save(target.path, checkpoint)
-    facts = _write_facts(options.out, distiller, train, held_out)
+    return distiller
+
+
+def _written(
+    options: argparse.Namespace, distiller: Distiller[Any], answers: Answers, export: Callable[..., object]
+) -> int:
+    """Write down how a saved drafter came about, and export it as an asset if asked to."""
+    checkpoint = options.out / _CHECKPOINT
+    facts = _write_facts(options.out, distiller, *answers)
     print(f"checkpoint: {checkpoint}")
     if options.asset:
-        export_head_asset(checkpoint, options.asset, kind=options.command, base=target, card=facts)
+        export(checkpoint, options.asset, card=facts)
         print(f"asset: {options.asset}")
     return 0
 

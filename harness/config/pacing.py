@@ -6,6 +6,12 @@ from typing import Any
 
 from harness.config.schema import MethodConfig, PairConfig
 from harness.config.trees import parse_tree
+from harness.config.verification import (
+    check_verification,
+    is_typical,
+    verification_label,
+    verification_options,
+)
 from harness.errors import ConfigError
 
 _BACKEND = "native"
@@ -34,8 +40,8 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
         longest: the largest k.
 
     Raises:
-        ConfigError: no tree, a tree for a method that has none, a number out of range, or a backend that
-            would ignore it.
+        ConfigError: no tree, a tree for a method that has none, a number out of range, no such
+            verification, or a backend that would ignore it.
     """
     tree = parse_tree(method.tree, field=f"{field}.tree")
     if tree is not None and method.name not in ("draft_model", "eagle", "medusa"):
@@ -51,6 +57,7 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
         raise ConfigError(
             f"{field}.adaptive", "must be false for a tree", True, "Leave method.tree out, or adapt no k."
         )
+    check_verification(method, field)
     for name in ("min_output_tokens", "max_prompt_tokens", "max_batch"):
         value = getattr(method, name)
         if value is not None and value < (0 if name == "min_output_tokens" else 1):
@@ -60,12 +67,12 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
             f"{field}.{pacing_options(method)[0][0]}",
             f"is for backend.name={_BACKEND} alone",
             backend,
-            "Leave tree, adaptive and rules out.",
+            "Leave tree, adaptive, rules and typical verification out.",
         )
 
 
 def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
-    """What a variant carries of a method's tree, adaptive k and rules; the last one is its label."""
+    """What a variant carries of a method's tree, adaptive k, rules, verification; the last is its label."""
     options: list[tuple[str, Any]] = []
     labels: list[str] = []
     tree = parse_tree(method.tree, field="method.tree")
@@ -83,6 +90,9 @@ def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
         if value:
             options.append((name, value))
             labels.append(f"{short}{value}")
+    if is_typical(method):
+        options += verification_options(method)
+        labels.append(verification_label(method))
     return (*options, ("label", " ".join(labels))) if labels else ()
 
 

@@ -88,21 +88,21 @@ class MethodConfig:
             accepted by lot); on vLLM also `suffix`, `eagle3` and `mtp`.
         k: drafted tokens per step: one number or a list; each becomes a variant of the cell.
         drafter: replaces the pair's draft model, EAGLE head or Medusa heads.
-        draft_sampling: at temperature above 0, `sampled` draws drafts from the drafter's distribution,
-            `greedy` proposes its likeliest token.
+        draft_sampling: above temperature 0, `sampled` draws drafts and `greedy` takes the likeliest.
         draft_vocab: let the native engine draft from the drafter's reduced vocabulary where it has one.
         min_ngram: shortest match of `ngram`, in tokens.
         max_ngram: longest match of `ngram`, in tokens.
-        k_by_batch: vLLM's number of drafted tokens by load, `[[from, to, k], ...]` in running sequences; k is
-            then the largest one.
+        k_by_batch: vLLM's k by running sequences, `[[from, to, k], ...]`; k is then the largest one.
         tree: draft a tree of this shape, k tokens deep at most: a list of paths, a list of the number of
             children of each node, or `{nodes: 8, breadth: 3}`; null drafts chains.
         adaptive: choose each step's number of tokens, k at most, from acceptance and measured costs.
         min_output_tokens: draft nothing for sequences whose output limit is below it; 0 always drafts.
         max_prompt_tokens: draft nothing for longer prompts; null always drafts.
         max_batch: draft nothing while more sequences than this are decoded together; null always drafts.
-        acceptance: of `synthetic`: probability that a drafted token stands, those before it having stood; one
-            number, or one per position, whose last goes on.
+        verification: `exact`, or `typical`, which accepts what is plausible and so isn't lossless.
+        epsilon: of `typical`: drafted tokens likelier than this stand.
+        delta: of `typical`: so do those likelier than delta exp(-entropy); null is sqrt(epsilon).
+        acceptance: of `synthetic`: alpha, one number or one per position, whose last goes on.
     """
 
     name: str = "draft_model"
@@ -118,6 +118,9 @@ class MethodConfig:
     min_output_tokens: int = 0
     max_prompt_tokens: int | None = None
     max_batch: int | None = None
+    verification: str = "exact"
+    epsilon: float = 0.09
+    delta: float | None = None
     acceptance: Any = None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from harness.config.pacing import drafter_ref, longest_draft, pacing_options
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
+from harness.config.verification import is_typical
 from harness.errors import ConfigError
 from harness.records import BASELINE_METHOD, Variant
 from harness.registry import find_method
@@ -48,5 +49,5 @@ def _variant(method: MethodConfig, k: int, config: HarnessConfig) -> Variant:
         given = method.acceptance if isinstance(method.acceptance, list | tuple) else [method.acceptance]
         forced = (("acceptance", tuple(map(float, given))),)
     by_lot = config.vllm is not None and config.vllm.rejection_sample_method == "synthetic"
-    lossless = not forced and not by_lot
+    lossless = not forced and not by_lot and not is_typical(method)
     return Variant(method.name, k, drafter, (*options, *pacing, *by_batch, *forced), lossless=lossless)

@@ -18,6 +18,7 @@ from harness.engine.sequence import DecodedSequence, Request
 from harness.engine.tree import TreeProposal, parents_of
 from harness.engine.tree_placement import place_trees
 from harness.engine.tree_verify import judge_choices, judge_sampled
+from harness.engine.typical import TypicalAcceptance, judge_typical
 from harness.engine.verify import Proposal, Verdict
 from harness.errors import UnsupportedError
 from harness.records import Decoded
@@ -33,6 +34,7 @@ class Decoder:
         drafter: proposes tokens; None decodes autoregressively.
         k: drafted tokens per step; of a tree, of its longest path.
         pace: decides instead of `k` how many tokens each sequence's steps draft.
+        typical: accepts by plausibility, which isn't lossless; None accepts losslessly.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Decoder:
         drafter: Drafter | None = None,
         k: int = 0,
         pace: PacePlan | None = None,
+        typical: TypicalAcceptance | None = None,
     ) -> None:
         """See the class."""
         self._target = target
         self._cache = cache
         self._drafter = drafter
         self._pace = pace or PacePlan(k)
+        self._typical = typical
 
     def decode(
         self,
@@ -93,7 +97,10 @@ class Decoder:
         sequences = [
             DecodedSequence(requests[index], eos_ids=eos_ids, device=self._target.device) for index in order
         ]
-        decoded = _Run(self._target, self._cache, self._drafter, self._pace, sampling).decode(sequences)
+        run = _Run(
+            self._target, self._cache, self._drafter, self._pace, sampling=sampling, typical=self._typical
+        )
+        decoded = run.decode(sequences)
         by_index = dict(zip(order, decoded, strict=True))
         return [by_index[index] for index in range(len(requests))]
 
@@ -121,12 +128,14 @@ class _Run:
         cache: KVCache,
         drafter: Drafter | None,
         pace: PacePlan,
+        *,
         sampling: SamplingParams,
+        typical: TypicalAcceptance | None,
     ) -> None:
         self._target, self._cache = target, cache
         self._drafter, self._pace = drafter, pace
         self._reader = drafter if isinstance(drafter, HiddenReader) else None
-        self._sampling = sampling
+        self._sampling, self._typical = sampling, typical
         self._active: list[DecodedSequence] = []
 
     def decode(self, sequences: Sequence[DecodedSequence]) -> list[Decoded]:
@@ -236,8 +245,14 @@ class _Run:
             choices = iter(logits.argmax(-1).tolist())
             chosen = [[next(choices) for _ in range(count)] for count in counts]
             return [judge_choices(ids, p) for ids, p in zip(chosen, proposals, strict=True)]
-        parts = zip(torch.split(logits, counts), proposals, self._active, strict=True)
-        return [judge_sampled(rows, p, self._sampling, s.generator) for rows, p, s in parts]
+        rows = torch.split(logits, counts)
+        if self._typical is not None:
+            rule = self._typical
+            return [
+                judge_typical(own, p, self._sampling, rule) for own, p in zip(rows, proposals, strict=True)
+            ]
+        parts = zip(rows, proposals, self._active, strict=True)
+        return [judge_sampled(own, p, self._sampling, s.generator) for own, p, s in parts]
 
     def _retire(self) -> None:
         """Let ended sequences go; the last active ones move into the rows they leave."""

@@ -36,6 +36,27 @@ def different_text(tables: Tables) -> Iterator[Sighting]:
 
 
 @rule(
+    title="The fastest way to draft changes the output",
+    topic=Topic.SPECULATION,
+    threshold="a variant that isn't lossless is faster than every lossless one of its cell",
+    next_step="Compare the quality of its answers before you use it, or take the fastest lossless variant.",
+)
+def changed_output(tables: Tables) -> Iterator[Sighting]:
+    """Speed that was bought with another output; forced acceptance is no way to draft."""
+    known = [row for row in tables.drafting if value(row, "speedup") is not None]
+    for cell_id in dict.fromkeys(row["cell_id"] for row in known):
+        own = [row for row in known if row["cell_id"] == cell_id and row["method"] != "synthetic"]
+        top = max(own, key=lambda row: float(row["speedup"]), default=None)
+        if top is None or top.get("lossless") is not False:
+            continue
+        kept = [float(row["speedup"]) for row in own if row.get("lossless") is not False]
+        best = max([1.0, *kept])
+        text = f"it decodes at {float(top['speedup']):.2f}x, the fastest lossless choice at {best:.2f}x."
+        figures = {"speedup": float(top["speedup"]), "best_lossless_speedup": best}
+        yield Sighting(cell_id, top["variant_id"], text, figures, Confidence.COUNTED)
+
+
+@rule(
     title="The output is stuck on one token",
     topic=Topic.SPECULATION,
     threshold=f"in half of the outputs a single token makes up more than {STUCK:.0%}",

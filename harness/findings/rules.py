@@ -12,6 +12,7 @@ from harness.results import Results
 RULES: Sequence[Rule] = (
     outputs.out_of_memory,
     outputs.different_text,
+    outputs.changed_output,
     outputs.stuck_output,
     acceptance.mismatched_pair,
     acceptance.wrong_pair,

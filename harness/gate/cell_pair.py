@@ -82,6 +82,11 @@ class CellPair:
         """How the machines or their software differ; None if they don't."""
         return environment_difference(self.base.record, self.head.record)
 
+    def changes_output(self) -> list[str]:
+        """Variants of HEAD that say they aren't lossless."""
+        rows = self.head.record.variants
+        return [str(row["variant_id"]) for row in rows if row.get("lossless") is False]
+
     def checks(self) -> Iterator[Pending]:
         """Every check of the cell."""
         damage = [side.run.damage(side.record) for side in (self.base, self.head)]

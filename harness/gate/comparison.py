@@ -70,6 +70,9 @@ def _cautions(pairs: Iterable[CellPair]) -> list[str]:
     for pair in pairs:
         if difference := pair.environments_differ():
             cautions[f"{difference}: a changed time ratio may be the machine's, not the code's."] = None
+        if changing := pair.changes_output():
+            told = ", ".join(clipped(name, _LABEL_CHARACTERS) for name in changing)
+            cautions[f"not lossless by design, so compare quality as well as speed: {told}."] = None
         if pair.base.is_copy_of(pair.head):
             cautions["BASE and HEAD hold the very same measurements: was HEAD measured?"] = None
     return list(cautions)

@@ -21,8 +21,10 @@ NOT_IDENTITY = frozenset(
 _KINDS = {
     "different pair": {"pair", "target", "target_revision"},
     "different workload": {"workload", "workload_sha256", "num_prompts"},
+    "another drafter": {"drafter", "drafter_revision"},
 }
 _VARIANT_KEYS = ("method", "k", "drafter", "options", "lossless", "is_baseline")
+_REVISION = "drafter_revision"
 _VALUE_CHARACTERS = 40
 
 
@@ -60,18 +62,26 @@ def variant_identity(variant: VariantRow) -> dict[str, str]:
 
 def match_cells(base: Iterable[CellRecord], head: Iterable[CellRecord]) -> Matches:
     """Match cells by their facts."""
-    return _match([(cell_identity(r), r) for r in base], [(cell_identity(r), r) for r in head], "cell")
+    return _match([(cell_identity(r), r) for r in base], [(cell_identity(r), r) for r in head], noun="cell")
 
 
-def match_variants(base: Iterable[VariantRow], head: Iterable[VariantRow]) -> Matches:
-    """Match the variants of one cell by method, k, drafter and options."""
-    return _match(
-        [(variant_identity(v), v) for v in base], [(variant_identity(v), v) for v in head], "variant"
-    )
+def match_variants(base: Sequence[VariantRow], head: Sequence[VariantRow]) -> Matches:
+    """Match the variants of one cell by method, k, options, drafter and what the drafter's files hold.
+
+    The latter counts where both runs know it; results of older versions don't.
+    """
+    known = all(_REVISION in row for row in (*base, *head))
+    sides = [[(_identified(row, known), row) for row in rows] for rows in (base, head)]
+    return _match(*sides, noun="variant")
+
+
+def _identified(row: VariantRow, with_revision: bool) -> dict[str, str]:
+    revision = {_REVISION: _text(row[_REVISION])} if with_revision else {}
+    return variant_identity(row) | revision
 
 
 def _match(
-    base: Sequence[tuple[dict[str, str], Any]], head: Sequence[tuple[dict[str, str], Any]], noun: str
+    base: Sequence[tuple[dict[str, str], Any]], head: Sequence[tuple[dict[str, str], Any]], *, noun: str
 ) -> Matches:
     found = Matches([], [], [])
     sides = [_by_key(base), _by_key(head)]

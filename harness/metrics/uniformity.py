@@ -54,6 +54,21 @@ def uniformity_p(points: npt.NDArray[np.float64]) -> float:
     return float(chisquare(counts).pvalue)
 
 
+def binned_distance(points: npt.NDArray[np.float64]) -> float:
+    """Total variation distance between points in `NUM_BINS` equal bins and a uniform spread.
+
+    Without any deviation it is about 0.8 / sqrt(num_tokens), not 0: the noise of the counts.
+
+    Args:
+        points: [num_tokens] in [0, 1], at least one.
+
+    Returns:
+        In [0, 1 - 1 / NUM_BINS].
+    """
+    counts, _ = np.histogram(points, bins=NUM_BINS, range=(0.0, 1.0))
+    return float(np.abs(counts / counts.sum() - 1 / NUM_BINS).sum() / 2)
+
+
 def detectable_distance(num_tokens: int, *, significance: float, power: float = 0.9) -> float | None:
     """The total variation distance from uniform that the test finds with probability `power`, or more.
 

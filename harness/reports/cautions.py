@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.records import LosslessVerdict, Status
+from harness.records import Status
 from harness.reports.display import count, number, percent, ratio
 from harness.reports.labels import Row, variant_label
 from harness.reports.spread import narrowing
 from harness.reports.sweep import Sweep
 from harness.reports.words import has_drifted, joined
 from harness.results.drift import LARGEST_DRIFT
+from harness.verdicts import LosslessVerdict
 
 WIDEST_RELATIVE_HALF_WIDTH = 0.10
 LEAST_DECODE_SHARE = 0.95

@@ -1,23 +1,18 @@
-"""The section on choosing k: what it could gain at most, what adapting gains, and which k it chose."""
+"""The section on choosing k: what it could gain at most, and what adapting gains."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from harness.reports.blocks import Block, Column, Entry, Section, Table, entry
-from harness.reports.display import MISSING, count, decimal, percent
-from harness.reports.labels import Row, method_label
-from harness.reports.naming import variant_columns, variant_entries
+from harness.reports.blocks import Column, Entry, Section, Table, entry
+from harness.reports.display import MISSING, count, percent
+from harness.reports.labels import Row, marked, method_label
+from harness.reports.pacing import ADAPTIVE
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text
-
-_ADAPTIVE = "adaptive"
 
 
 def ceiling_section(sweep: Sweep) -> Section:
     """The best fixed k, the best k of each prompt, and adaptive k, side by side."""
     title = "Choosing k"
-    adaptive = [row for row in sweep.variants if _ADAPTIVE in str(row["method"]).split()]
     if not sweep.ceilings:
         reason = "Left out: it compares several k of one method, decoded one sequence at a time."
         return Section("choosing-k", title, omitted=reason)
@@ -36,10 +31,7 @@ def ceiling_section(sweep: Sweep) -> Section:
         "The ceiling takes having measured every k first, so no rule that chooses k once per prompt beats it "
         "but by luck; it is a little too high, as the fastest of several noisy times is."
     )
-    blocks: list[Block] = [Table("Speedup by how k is chosen", columns, body)]
-    if adaptive:
-        blocks.append(_chosen_table(sweep, adaptive))
-    return Section("choosing-k", title, lead, blocks)
+    return Section("choosing-k", title, lead, [Table("Speedup by how k is chosen", columns, body)])
 
 
 def _compared(sweep: Sweep, ceiling: Row) -> list[Entry]:
@@ -47,25 +39,13 @@ def _compared(sweep: Sweep, ceiling: Row) -> list[Entry]:
     rows = [row for row in sweep.variants_of(ceiling["cell_id"]) if not row["is_baseline"]]
     fixed = [row for row in rows if row["method"] == ceiling["method"] and row["speedup"] == row["speedup"]]
     best = max(fixed, key=lambda row: float(row["speedup"]), default=None)
-    adapted = [row for row in rows if row["method"] == f"{ceiling['method']} {_ADAPTIVE}"]
+    adapted = [row for row in rows if row["method"] == f"{ceiling['method']} {ADAPTIVE}"]
     return [
         *cell,
-        entry(method_label(ceiling["method"])),
+        entry(marked(method_label(ceiling["method"]), best or {})),
         entry(MISSING if best is None else count(best["k"])),
         entry(MISSING if best is None else interval_text(best)),
         entry(interval_text(adapted[0]) if adapted else MISSING),
         entry(interval_text(ceiling, "ceiling_speedup")),
         entry(percent(ceiling["share_without_drafts"])),
     ]
-
-
-def _chosen_table(sweep: Sweep, adaptive: Sequence[Row]) -> Table:
-    """How many tokens adaptive variants drafted, by how far the sequence had come."""
-    spans = sweep.chosen_k.columns
-    columns = [*variant_columns(sweep), *(Column(f"steps {span}") for span in spans)]
-    body = []
-    for row in adaptive:
-        known = sweep.chosen_k.reindex([(row["cell_id"], row["variant_id"])])
-        means = known.to_numpy(dtype=float)[0].tolist()
-        body.append([*variant_entries(sweep, row), *(entry(decimal(mean)) for mean in means)])
-    return Table("Mean number of tokens drafted per step, over time", columns, body)

@@ -42,6 +42,8 @@ _METHODS = {
     "eagle": "EAGLE",
 }
 _LONGEST_CHARACTERS = 60
+NOT_LOSSLESS = "not lossless"
+"""What stands wherever a variant whose output isn't the target's is named."""
 
 
 def method_label(method: object) -> str:
@@ -52,9 +54,19 @@ def method_label(method: object) -> str:
     return f"{_METHODS[name]} {clipped(special, _LONGEST_CHARACTERS)}".rstrip()
 
 
+def is_lossless(row: Row) -> bool:
+    """Whether a variant's output is the target's, by its own account."""
+    return row.get("lossless") is not False
+
+
+def marked(name: str, row: Row) -> str:
+    """A name that says so where the variant isn't lossless."""
+    return name if is_lossless(row) else f"{name} ({NOT_LOSSLESS})"
+
+
 def variant_label(row: Row) -> str:
-    """A variant's method and k."""
-    name = method_label(row.get("method"))
+    """A variant's method and k, and whether it changes the output."""
+    name = marked(method_label(row.get("method")), row)
     k = number(row.get("k"))
     return name if not k else f"{name}, {k_is(k)}"
 

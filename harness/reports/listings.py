@@ -10,12 +10,13 @@ from harness.reports.display import (
     MISSING,
     count,
     decimal,
+    fact,
     percent,
     rate,
     size,
     with_interval,
 )
-from harness.reports.labels import Row
+from harness.reports.labels import Row, is_lossless
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, Verdict, interval_text, verdict
@@ -61,6 +62,10 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
     (
         Column("tokens per forward", hint="output tokens over forwards of the target"),
         lambda row: entry(decimal(row["tokens_per_forward"])),
+    ),
+    (
+        Column("lossless", numeric=False, hint="whether the output is the target's, by design"),
+        lambda row: entry(fact(is_lossless(row)), "" if is_lossless(row) else "unclear"),
     ),
     (Column("peak memory"), lambda row: entry(size(row["peak_memory_bytes"]))),
     (Column("prompts"), lambda row: entry(count(row["num_prompts"]))),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from harness.metrics.rounding import FLOAT32_TIE_ROUNDINGS, TIE_ROUNDINGS
 from harness.privacy import clipped
-from harness.records import LosslessVerdict
 from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
 from harness.reports.display import MISSING, count, decimal, number, percent, seconds
-from harness.reports.labels import Row
+from harness.reports.labels import Row, is_lossless
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
+from harness.verdicts import LosslessVerdict
 
 TITLE = "Losslessness"
 _REASON_CHARACTERS = 200
@@ -45,23 +45,50 @@ def lossless_section(sweep: Sweep) -> Section:
 
 def lossless_line(rows: Sequence[Row]) -> str:
     """The outcome of the check in one or two sentences; empty where it didn't run."""
-    checked = [row for row in rows if not row["is_baseline"]]
     if not rows:
         return ""
+    drafting = [row for row in rows if not row["is_baseline"]]
+    checked = [row for row in drafting if is_lossless(row)]
     parts = [
         text
         for verdict, text in (
             (LosslessVerdict.EQUAL, "write exactly the baseline's tokens"),
             (LosslessVerdict.TIE, "differ from the baseline by numerical ties alone"),
             (LosslessVerdict.CONSISTENT, _consistent(checked)),
-            (LosslessVerdict.LOSSY, "aren't lossless, as they say"),
             (LosslessVerdict.UNKNOWN, "couldn't be judged"),
         )
         for text in [_counted(checked, verdict, text)]
         if text
     ]
-    found = f"{'; '.join(parts)}." if parts else "No variant was checked."
-    return f"{_defects(rows)} {found}".strip()
+    found = f"{'; '.join(parts)}." if parts else "" if drafting else "No variant was checked."
+    changing = [row for row in drafting if not is_lossless(row)]
+    return " ".join(text for text in (_defects(rows), found, *_by_design(changing)) if text)
+
+
+def _by_design(rows: Sequence[Row]) -> list[str]:
+    """What variants that aren't meant to be lossless change."""
+    if not rows:
+        return []
+    greedy = [row for row in rows if row["test"] == "greedy"]
+    distances = [found for row in rows if (found := number(row.get("distance"))) is not None]
+    parts = []
+    if greedy:
+        compared, differing = (sum(map(count_of, greedy)) for count_of in (_num_compared, _num_differing))
+        parts.append(f"{count(differing)} of {count(compared)} greedy outputs differ from the baseline's")
+    if distances:
+        parts.append(f"sampled tokens lie up to {max(distances):.2f} from the target's distribution")
+    told = f": {' and '.join(parts)}" if parts else ""
+    verb = "isn't" if len(rows) == 1 else "aren't"
+    return [f"{len(rows)} {verb} lossless by design{told}."]
+
+
+def _num_compared(row: Row) -> int:
+    return int(row["num_prompts"])
+
+
+def _num_differing(row: Row) -> int:
+    """Prompts some output of which isn't the baseline's, ties included."""
+    return int(row["num_prompts"]) - int(number(row["num_equal"]) or 0)
 
 
 def _defects(rows: Sequence[Row]) -> str:
@@ -107,6 +134,9 @@ def _table(sweep: Sweep, caption: str, rows: Sequence[Row], columns: _Columns) -
 
 def _verdict(row: Row) -> Entry:
     verdict = LosslessVerdict(row["verdict"])
+    if not is_lossless(row):
+        seen = "" if verdict is LosslessVerdict.LOSSY else f": {verdict} here"
+        return entry(f"not lossless by design{seen}", _TONES[LosslessVerdict.LOSSY])
     text = f"{verdict}, the control" if row["is_baseline"] else str(verdict)
     return entry(text, _TONES[verdict])
 
@@ -126,8 +156,12 @@ _GREEDY: _Columns = (
     _VERDICT,
     (Column("prompts"), lambda row: entry(count(row["num_prompts"]))),
     (Column("equal"), lambda row: entry(count(row["num_equal"]))),
+    (Column("differ"), lambda row: entry(count(_num_differing(row)))),
     (Column("ties"), lambda row: entry(count(row["num_ties"]))),
-    (Column("defects"), lambda row: entry(count(row["num_defects"]))),
+    (
+        Column("defects", hint="none where a variant isn't lossless by design"),
+        lambda row: entry(count(row["num_defects"]) if is_lossless(row) else MISSING),
+    ),
     (
         Column("widest", hint="roundings below the target's likeliest token, of those that were scored"),
         lambda row: entry(decimal(row["largest_roundings"])),
@@ -139,6 +173,10 @@ _SAMPLED: _Columns = (
     _VERDICT,
     (Column("tokens"), lambda row: entry(count(row["num_tokens"]))),
     (Column("p", hint="corrected for the number of variants"), lambda row: entry(_p_value(row["p_value"]))),
+    (
+        Column("distance", hint="of the tokens' places from a uniform spread, noise included"),
+        lambda row: entry(decimal(row.get("distance"))),
+    ),
     (
         Column("would notice", hint="distance found with probability 0.9"),
         lambda row: entry(decimal(row["detectable_distance"])),

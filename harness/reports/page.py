@@ -18,11 +18,14 @@ from harness.reports.findings import findings_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import results_section
 from harness.reports.losslessness import lossless_section
+from harness.reports.methods import methods_section
+from harness.reports.pacing import pacing_section
 from harness.reports.provenance import environment_section, failures_section
 from harness.reports.quantization import quantization_section
 from harness.reports.summary import subtitle, summary_section
 from harness.reports.sweep import Sweep
 from harness.reports.timings import cold_start_section, efficiency_section, latency_section
+from harness.reports.trees import trees_section
 from harness.reports.words import headline
 
 _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
@@ -31,10 +34,13 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     speedup_section,
     acceptance_section,
     positions_section,
+    methods_section,
+    trees_section,
     batches_section,
     quantization_section,
     tasks_section,
     ceiling_section,
+    pacing_section,
     prediction_section,
     split_section,
     cold_start_section,

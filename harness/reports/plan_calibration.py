@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from harness.capacity.plan import ConfigurationPlan
 from harness.capacity.validation_table import ValidationTable
 from harness.privacy import clipped
+from harness.reports import plan_words as words
 from harness.reports.blocks import Block, Bullets, Column, Section, Table, entry
 from harness.reports.display import MISSING, count, percent, seconds
-from harness.reports.labels import method_label
 
 Named = Sequence[tuple[str, ConfigurationPlan]]
 _COMMAND = "python -m harness plan validate RESULTS"
@@ -57,7 +57,7 @@ def calibration_section(named: Named) -> Section:
             ks = ", ".join(map(str, sorted(model.acceptances))) if model else "0"
             texts = [
                 clipped(label, 60),
-                method_label(method),
+                words.method_name(one, method),
                 count(error.steps),
                 by_batch,
                 _signed(error.mean_ttft),

@@ -24,7 +24,6 @@ from harness.reports.blocks import (
     entry,
 )
 from harness.reports.display import MISSING, count, fact, percent
-from harness.reports.labels import method_label
 from harness.reports.plan_calibration import calibration_section, validation_section
 from harness.reports.plan_plots import LoadLine, load_plot
 from harness.reports.svg import Style
@@ -95,7 +94,7 @@ def _summary(plan: Plan, named: Named) -> Section:
 def _switch_sentences(one: ConfigurationPlan) -> list[str]:
     said = []
     for advice in one.advice:
-        name = method_label(advice.method)
+        name = words.method_name(one, advice.method)
         load, closed = advice.off_from_requests_per_s, advice.closed_form
         check = (
             "closed form: never in a batch that fits"
@@ -232,7 +231,7 @@ def _switching(named: Named) -> Section:
     for label, one in named:
         for advice in one.advice:
             closed = advice.closed_form
-            texts = [clipped(label, 60), method_label(advice.method)]
+            texts = [clipped(label, 60), words.method_name(one, advice.method)]
             texts += [_load(advice.off_from_requests_per_s), _load(closed.requests_per_s)]
             texts += [count(closed.batch), words.bands_text(advice.best_k)]
             rows.append([entry(text) for text in texts])

@@ -8,7 +8,7 @@ from harness.capacity.crossover import Band
 from harness.capacity.plan import ConfigurationPlan, Option, Plan
 from harness.capacity.sizing import Binding
 from harness.reports.display import count, k_is, number, percent, seconds
-from harness.reports.labels import Row, cell_labels, method_label
+from harness.reports.labels import Row, cell_labels, marked, method_label
 
 _LIMIT_NAMES = {
     "slo.ttft_p95_s": "TTFT p95",
@@ -36,7 +36,13 @@ def option_label(option: Option) -> str:
     if option.policy == "never":
         return method_label(option.method)
     how = k_is(option.k) if option.policy == "fixed" else _POLICIES[option.policy]
-    return f"{method_label(option.method)}, {how}"
+    return f"{marked(method_label(option.method), {'lossless': option.lossless})}, {how}"
+
+
+def method_name(one: ConfigurationPlan, method: str) -> str:
+    """A method as prose has it, and that it changes the output where it does."""
+    model = one.model.methods.get(method)
+    return marked(method_label(method), {"lossless": model is None or model.lossless})
 
 
 def per_second(value: object) -> str:
@@ -104,7 +110,7 @@ def advice(plan: Plan, one: ConfigurationPlan) -> str:
         f"({count(fleet.replicas)} and {count(fleet.spares)} spare) for {per_second(fleet.requests_per_s)} "
         f"requests/s, {money(fleet.cost_per_million_tokens, currency)} per million output tokens."
     )
-    return " ".join([text, _against(one), *_binds(chosen)])
+    return " ".join([text, _against(one), *_binds(chosen), *_left_out(one)])
 
 
 def _replicas(total: int) -> str:
@@ -121,6 +127,12 @@ def _against(one: ConfigurationPlan) -> str:
     if more <= 0:
         return f"Without speculation it takes {count(plain.now.total)}: the gain is in latency and headroom."
     return f"Without speculation it takes {count(plain.now.total)}, {percent(more)} more."
+
+
+def _left_out(one: ConfigurationPlan) -> list[str]:
+    """Methods that change the output: measured and shown, but no advice."""
+    names = dict.fromkeys(method_label(option.method) for option in one.options if not option.lossless)
+    return [f"Not lossless, so never recommended: {', '.join(names)}."] if names else []
 
 
 def _binds(option: Option) -> list[str]:

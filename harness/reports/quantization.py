@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.reports.blocks import Column, Prose, Section, Table, entry
 from harness.reports.display import MISSING, fact, number, percent, rate, ratio, size
-from harness.reports.labels import Row, method_label
+from harness.reports.labels import Row
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text
@@ -52,7 +52,7 @@ def _texts(sweep: Sweep, one: Series) -> list[str]:
     change = number(cell.get("quality.perplexity_change"))
     return [
         *(fact(cell.get(name)) for name in _FACTS),
-        method_label(one.method),
+        one.method_name,
         size(cell.get("target_weight_bytes")),
         size(max((peak for peak in peaks if peak is not None), default=None)),
         MISSING if baseline is None else rate(baseline["decode_tok_per_s"]),

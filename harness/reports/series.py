@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from harness.records import Status
 from harness.reports.display import number
-from harness.reports.labels import Row, in_reading_order, method_label, phrase, varying_facts
+from harness.reports.labels import (
+    Row,
+    in_reading_order,
+    is_lossless,
+    marked,
+    method_label,
+    phrase,
+    varying_facts,
+)
 from harness.reports.svg import Style
 
 _MOST_IN_A_PANEL = 6
@@ -39,6 +47,17 @@ class Series:
     best: Row | None
 
     @property
+    def is_lossless(self) -> bool:
+        """Whether its output is the target's, by its own account."""
+        return all(map(is_lossless, self.rows))
+
+    @property
+    def method_name(self) -> str:
+        """The method as prose has it, and that it changes the output where it does."""
+        name = method_label(self.method)
+        return marked(name, self.rows[0]) if self.rows else name
+
+    @property
     def fastest(self) -> Row | None:
         """The row with the largest speedup."""
         return max(self.rows, key=lambda row: float(row["speedup"]), default=None)
@@ -62,13 +81,14 @@ def series_of(cells: Sequence[Row], variants: Sequence[Row], best: Sequence[Row]
     ordered = in_reading_order(cells)
     names = varying_facts(ordered)
     methods = list(dict.fromkeys(str(row["method"]) for row in speculating))
+    tells_method = len(methods) > 1 or not all(map(is_lossless, speculating))
     keys: list[tuple[str, str, dict[str, str]]] = []
     for cell in ordered:
         for method in methods:
-            if any(row["cell_id"] == cell["cell_id"] and row["method"] == method for row in speculating):
+            if own := _of(speculating, str(cell["cell_id"]), method):
                 told = {name: phrase(name, cell.get(name)) for name in names}
-                if len(methods) > 1:
-                    told["method"] = method_label(method)
+                if tells_method:
+                    told["method"] = marked(method_label(method), own[0])
                 keys.append((str(cell["cell_id"]), method, told))
     facet = _facet([told for _, _, told in keys])
     return _styled(keys, facet, speculating, {(row["cell_id"], row["method"]): row for row in best})
@@ -112,12 +132,16 @@ def _styled(
             label = f"{label} · {cell_id[:8]}"
         name = label if facet is None else " · ".join(text for key, text in told.items() if key != facet)
         style = styles.setdefault(name, Style(len(styles)))
-        own = [row for row in rows if row["cell_id"] == cell_id and row["method"] == method]
+        own = _of(rows, cell_id, method)
         panel = "" if facet is None else told[facet]
         found.append(
             Series(cell_id, method, label, name, panel, style, _measured(own), best.get((cell_id, method)))
         )
     return found
+
+
+def _of(rows: Sequence[Row], cell_id: str, method: str) -> list[Row]:
+    return [row for row in rows if row["cell_id"] == cell_id and row["method"] == method]
 
 
 def _measured(rows: Sequence[Row]) -> tuple[Row, ...]:

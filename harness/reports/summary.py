@@ -7,10 +7,10 @@ from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table
 from harness.reports.cautions import cautions
 from harness.reports.display import MISSING, count, k_is, percent, rate
 from harness.reports.findings import measurement_sentences
-from harness.reports.labels import Row, method_label, phrase
+from harness.reports.labels import Row, phrase
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
-from harness.reports.words import VERDICT_LABELS, advice, interval_text, joined, verdict
+from harness.reports.words import advice, interval_text, joined, verdict, verdict_text
 
 _MOST_SENTENCES = 12
 _IN_SUBTITLE = ("target", "backend", "device", "dtype", "workload")
@@ -36,7 +36,7 @@ def subtitle(sweep: Sweep) -> str:
     same = [
         phrase(name, cell.get(name)) for name in _IN_SUBTITLE if name in cell and name not in sweep.varying
     ]
-    methods = list(dict.fromkeys(method_label(one.method) for one in sweep.series))
+    methods = list(dict.fromkeys(one.method_name for one in sweep.series))
     ks = sorted({int(row["k"]) for one in sweep.series for row in one.rows})
     parts = [*same, *([joined(methods)] if methods else []), *([_k_range(ks)] if ks else [])]
     num_cells, num_variants = len(sweep.cells), len(sweep.variants)
@@ -65,7 +65,7 @@ def _recommendation(sweep: Sweep, one: Series) -> list[Entry]:
     found = verdict(row)
     return [
         entry(one.label),
-        entry(VERDICT_LABELS[found], found.value),
+        entry(verdict_text(row), found.value if one.is_lossless else "unclear"),
         entry(_recommended_k(row)),
         entry(interval_text(row), found.value),
         entry(interval_text(row, "end_to_end_speedup")),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.results import Results
+    from harness.results.rivalry import Rivalry
 
 
 class Sweep:
@@ -60,6 +61,20 @@ class Sweep:
     def chosen_k(self) -> pd.DataFrame:
         """Mean drafted tokens per step by cell and variant, over time."""
         return self._results.chosen_k()
+
+    @cached_property
+    def pace_by_step(self) -> Sequence[Row]:
+        """Drafted tokens over the steps."""
+        return _rows(self._results.pace_by_step())
+
+    @cached_property
+    def pace_shares(self) -> Sequence[Row]:
+        """The share of steps at each number of drafted tokens."""
+        return _rows(self._results.pace_shares())
+
+    def against(self, row: Row, rival: Row) -> Rivalry:
+        """A variant over another of the same cell, by their summary rows."""
+        return self._results.against(row["cell_id"], row["variant_id"], rival["variant_id"])
 
     @cached_property
     def spread(self) -> Sequence[Row]:

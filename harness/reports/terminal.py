@@ -11,7 +11,7 @@ from harness.reports.findings import findings_line
 from harness.reports.losslessness import lossless_line
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
-from harness.reports.words import VERDICT_LABELS, interval_text, verdict
+from harness.reports.words import interval_text, verdict_text
 from harness.results import Results
 
 _SETTING_CHARACTERS = 44
@@ -52,7 +52,7 @@ def _row(sweep: Sweep, one: Series) -> tuple[str, ...]:
         percent(row.get("acceptance_rate")),
         rate(row.get("decode_tok_per_s")),
         rate(baseline.get("decode_tok_per_s")),
-        VERDICT_LABELS[verdict(row)],
+        verdict_text(row),
     )
 
 

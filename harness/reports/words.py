@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from harness.reports.display import k_is, number, percent, ratio, with_interval
-from harness.reports.labels import Row, method_label
+from harness.reports.labels import NOT_LOSSLESS, Row, is_lossless
 from harness.reports.series import Series
 from harness.results.drift import LARGEST_DRIFT
 
@@ -45,6 +45,12 @@ def verdict(row: Row | None, measure: str = "speedup") -> Verdict:
     return Verdict.COSTS if high < 1 else Verdict.UNCLEAR
 
 
+def verdict_text(row: Row | None) -> str:
+    """The verdict in words, and that the output is another one where it is."""
+    told = VERDICT_LABELS[verdict(row)]
+    return told if row is None or is_lossless(row) else f"{told}, {NOT_LOSSLESS}"
+
+
 def has_drifted(row: Row | None) -> bool:
     """Whether the baseline after the variants was another speed than the one before them."""
     drift = number(row.get("baseline_drift")) if row else None
@@ -65,6 +71,9 @@ def advice(series: Series) -> str:
     k, text = k_is(row["k"]), f"{interval_text(row)} of the baseline's speed"
     only = len(series.rows) == 1
     found = verdict(row)
+    if found is Verdict.PAYS and not series.is_lossless:
+        lead = f"Not lossless, the output isn't the target's: {k} decodes at {text}"
+        return f"{lead}. Use it only where the quality of its output was compared too."
     if found is Verdict.PAYS:
         lead = f"{k} pays" if only else f"Use {k}"
         return " ".join([f"{lead}: decoding runs at {text}.", *_fastest(series), *_end_to_end(row)])
@@ -99,12 +108,29 @@ def _end_to_end(best: Row) -> list[str]:
 
 
 def headline(series: Sequence[Series]) -> str:
-    """The whole sweep in one sentence or two: does speculation pay here, where, and how much."""
+    """The whole sweep in one sentence or two: does speculation pay here, where, and how much.
+
+    What isn't lossless is judged apart: it is never the answer to where speculation pays most.
+    """
     judged = [one for one in series if one.chosen is not None]
     if not judged:
         return "No speedup could be measured."
     missing = len(series) - len(judged)
-    return f"{_judgement(judged)}{f' No speedup could be measured in {missing} more.' if missing else ''}"
+    lossless = [one for one in judged if one.is_lossless]
+    parts = [
+        _judgement(lossless) if lossless else "Nothing lossless was measured.",
+        *_changed_output([one for one in judged if not one.is_lossless]),
+        *([f"No speedup could be measured in {missing} more."] if missing else []),
+    ]
+    return " ".join(parts)
+
+
+def _changed_output(judged: Sequence[Series]) -> list[str]:
+    """A sentence on the fastest of those whose output isn't the target's."""
+    if not judged:
+        return []
+    top = max(judged, key=lambda one: float(one.chosen["speedup"]) if one.chosen else 0.0)
+    return [f"Not lossless, so not compared with the others: {_place(top)}."]
 
 
 def _judgement(judged: Sequence[Series]) -> str:
@@ -132,7 +158,7 @@ def _single(series: Series) -> str:
     best = series.chosen
     if best is None:
         return ""
-    text, k, method = interval_text(best), k_is(best["k"]), method_label(series.method)
+    text, k, method = interval_text(best), k_is(best["k"]), series.method_name
     lead, tail = {
         Verdict.PAYS: ("Speculation pays", ""),
         Verdict.COSTS: ("Speculation costs time here", ""),

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.records import CellRecord, Divergence, LosslessRow, Phase, Status
+from harness.records import CellRecord, Phase, Status
 from harness.results.cell_folder import StoredCell
+from harness.verdicts import Divergence, LosslessRow
 
 VARIANT_COLUMNS = ["method", "k", "drafter", "lossless", "is_baseline"]
 _RECORD_COLUMNS = [
@@ -65,7 +66,8 @@ class Frames:
         rows = [
             _variant_row(record, variant) for record in self.records.values() for variant in record.variants
         ]
-        columns = ["cell_id", "variant_id", *VARIANT_COLUMNS, "status", "error", "options", "applied"]
+        own = ["status", "error", "drafter_revision", "options", "applied"]
+        columns = ["cell_id", "variant_id", *VARIANT_COLUMNS, *own]
         return pd.DataFrame(rows, columns=columns)
 
     @cached_property

@@ -21,7 +21,7 @@ from harness.metrics.latency import num_decoded_tokens, num_first_tokens
 
 PAIR_KEYS = ["prompt_id", "repeat", "block"]
 _SHARES = ["decode_share_s", "total_share_s", "trial_share_s"]
-_VALUES = ["num_output_tokens", "num_decoded_tokens", "decode_s", *_SHARES]
+_VALUES = ["num_output_tokens", "num_decoded_tokens", "num_target_forwards", "decode_s", *_SHARES]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from harness.results.ceiling import chosen_k, look_ahead
 from harness.results.cell_folder import CELL_FILE, latest_cells, read_cell
 from harness.results.engines import across_engines
 from harness.results.frames import Frames
+from harness.results.pace import pace_by_step, pace_shares
+from harness.results.rivalry import Rivalry, rivalry
 from harness.results.spread import spread
 from harness.results.summary import summarise
 
@@ -48,6 +50,19 @@ class Results(Frames):
     def chosen_k(self) -> pd.DataFrame:
         """Mean drafted tokens per step, a row per cell and variant and a column per span of steps."""
         return chosen_k(self)
+
+    def pace_by_step(self) -> pd.DataFrame:
+        """One row per cell, variant and step: drafted tokens, mean and quartiles over the sequences."""
+        return pace_by_step(self)
+
+    def pace_shares(self) -> pd.DataFrame:
+        """One row per cell, variant and number of drafted tokens: its share of the steps."""
+        return pace_shares(self)
+
+    def against(self, cell_id: str, variant_id: str, rival_id: str) -> Rivalry:
+        """A variant's speed and tokens per forward over another's of the same cell."""
+        own = [cell for cell in self.stored if cell.record.cell_id == cell_id]
+        return rivalry(Results(self.path, own), variant_id, rival_id)
 
     def spread(self) -> pd.DataFrame:
         """One row per cell and variant: spread between prompts, between repeats, and by drift."""

@@ -7,20 +7,19 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from harness.backends.base import ColdStart, Session
 from harness.errors import HarnessError, StorageError
-from harness.privacy import clean, cleaned
+from harness.privacy import clean
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
-from harness.runner.environment import describe_environment
 from harness.runner.losslessness import check_lossless
 from harness.runner.machine import watched
 from harness.runner.outputs import Outputs
 from harness.runner.plan import CellPlan
 from harness.runner.progress import SweepProgress, variant_line
+from harness.runner.record import new_record, now
 from harness.runner.schedule import Block, blocks
 from harness.runner.sessions import SessionPool
 from harness.runner.stop import StopRule
@@ -69,7 +68,7 @@ class CellRun:
         )
         self.done: set[tuple[str, int, int]] = set()
         self.outputs = Outputs()
-        self.record = self._new_record()
+        self.record = new_record(plan)
         self.alive = list(plan.variants)
         self.expected_trials = plan.config.measure.min_repeats * self.num_blocks * len(plan.variants)
         self.trials_counted = 0
@@ -278,7 +277,7 @@ class CellRun:
         elif not interrupted and not self.done:
             self.record.status = Status.FAILED.value
         self._mark_unmeasured("interrupted" if interrupted else "the cell ended before")
-        self.record.finished_at = _now()
+        self.record.finished_at = now()
         writer.finish(self.record)
         for variant in self.plan.variants[1:]:
             line = variant_line(self._label(), variant.variant_id, self.stop.speedup(variant.variant_id))
@@ -329,35 +328,3 @@ class CellRun:
 
     def _label(self) -> str:
         return f"T={self.plan.config.sampling.temperature:g} {self.plan.facts['workload']}"
-
-    def _new_record(self) -> CellRecord:
-        plan = self.plan
-        return CellRecord(
-            cell_id=plan.cell_id,
-            name=plan.config.name,
-            status=Status.PARTIAL.value,
-            facts=cleaned(dict(plan.facts)),
-            variants=[cleaned(_variant_row(variant)) for variant in plan.variants],
-            environment=describe_environment(),
-            config=cleaned(asdict(plan.config)),
-            started_at=_now(),
-        )
-
-
-def _variant_row(variant: Variant) -> dict[str, Any]:
-    return {
-        "variant_id": variant.variant_id,
-        "method": variant.series,
-        "k": variant.k,
-        "drafter": variant.drafter,
-        "options": dict(variant.options),
-        "lossless": variant.lossless,
-        "is_baseline": variant.is_baseline,
-        "status": Status.OK.value,
-        "error": None,
-        "applied": {},
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.metrics.uniformity import MIN_TOKENS, detectable_distance, places, uniformity_p
-from harness.records import LosslessRow, LosslessVerdict, Variant
+from harness.metrics.uniformity import (
+    MIN_TOKENS,
+    binned_distance,
+    detectable_distance,
+    places,
+    uniformity_p,
+)
+from harness.records import Variant
 from harness.runner.outputs import Outputs
 from harness.runner.scoring import BudgetedScorer
+from harness.verdicts import LosslessRow, LosslessVerdict
 
 TEST = "distribution"
 SIGNIFICANCE = 0.001
@@ -81,6 +88,7 @@ def _row(sample: _Sample, reason: str | None, *, num_tests: int, rng: np.random.
         return row
     points = places(sample.mass_above, sample.mass, rng)
     row.p_value = min(1.0, uniformity_p(points) * num_tests)
+    row.distance = binned_distance(points)
     row.detectable_distance = detectable_distance(num_tokens, significance=SIGNIFICANCE / num_tests)
     verdict = LosslessVerdict.CONSISTENT
     if row.p_value < SIGNIFICANCE:

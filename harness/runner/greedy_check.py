@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.metrics.rounding import is_tie, roundings_apart
-from harness.records import Divergence, LosslessRow, LosslessVerdict, Scored, Variant
+from harness.records import Scored, Variant
 from harness.results.agreement import first_divergence
 from harness.runner.outputs import Outputs, Place
 from harness.runner.scoring import BudgetedScorer
+from harness.verdicts import Divergence, LosslessRow, LosslessVerdict
 
 Tokens = tuple[int, ...]
 Output = tuple[str, Tokens]
 """prompt_id and the baseline's tokens: what is scored once for all variants."""
 
 TEST = "greedy"
-_WORST_FIRST = (LosslessVerdict.DEFECT, LosslessVerdict.UNKNOWN, LosslessVerdict.TIE, LosslessVerdict.EQUAL)
+_WORST_FIRST = (
+    LosslessVerdict.DEFECT,
+    LosslessVerdict.LOSSY,
+    LosslessVerdict.UNKNOWN,
+    LosslessVerdict.TIE,
+    LosslessVerdict.EQUAL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +38,15 @@ class Parting:
 
 
 def check_greedy(
-    variants: Iterable[Variant], baseline_id: str, outputs: Outputs, scorer: BudgetedScorer
+    variants: Sequence[Variant], baseline_id: str, outputs: Outputs, scorer: BudgetedScorer
 ) -> list[LosslessRow]:
     """Compare every variant's outputs with the baseline's, and the baseline's with the target itself.
 
     The target runs each output of the baseline in one forward, those that some variant left first. A token
     whose logit is nearly the likeliest one's is a tie (`harness.metrics.rounding`). The baseline's own
     tokens are the control: they were decoded one at a time, so they show how often another number of tokens
-    per forward changes the likeliest one.
+    per forward changes the likeliest one. Variants that say they aren't lossless come last, and whatever of
+    theirs isn't a tie is `lossy`.
 
     Returns:
         One row per variant that has outputs, the control among them.
@@ -46,7 +54,7 @@ def check_greedy(
     baseline = outputs.of(baseline_id)
     partings = {
         variant.variant_id: list(_partings(outputs.of(variant.variant_id), baseline))
-        for variant in variants
+        for variant in sorted(variants, key=lambda variant: not variant.lossless)
         if not variant.is_baseline
     }
     scores = _Scores(partings.values(), baseline, scorer)
@@ -57,7 +65,7 @@ def check_greedy(
             continue
         own = outputs.of(variant.variant_id)
         compared = {place: tokens for place, tokens in own.items() if place in baseline}
-        found = [scores.judged(parting) for parting in partings[variant.variant_id]]
+        found = [_by_design(scores.judged(parting), variant) for parting in partings[variant.variant_id]]
         rows.append(_row(variant, compared, found, scorer.reason))
     return rows
 
@@ -122,8 +130,6 @@ def _row(
         prompts[divergence.prompt_id].add(divergence.verdict)
     kinds = [_worst(verdicts) for verdicts in prompts.values()]
     verdict = _worst(kinds) if kinds else LosslessVerdict.UNKNOWN
-    if verdict == LosslessVerdict.DEFECT and not variant.lossless:
-        verdict = LosslessVerdict.LOSSY
     is_unknown = verdict == LosslessVerdict.UNKNOWN
     return LosslessRow(
         variant.variant_id,
@@ -138,6 +144,13 @@ def _row(
         largest_roundings=max((d.roundings for d in found if d.roundings is not None), default=None),
         divergences=found,
     )
+
+
+def _by_design(found: Divergence, variant: Variant) -> Divergence:
+    """A parting as the variant's own claim has it: what isn't lossless has no defects."""
+    if not variant.lossless and found.verdict != LosslessVerdict.TIE:
+        found.verdict = LosslessVerdict.LOSSY.value
+    return found
 
 
 def _control_row(variant: Variant, scores: _Scores, scorer: BudgetedScorer) -> LosslessRow:

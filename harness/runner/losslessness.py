@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.backends.base import Session
-from harness.records import LosslessRow, Variant
+from harness.records import Variant
 from harness.runner.distribution_check import check_distribution
 from harness.runner.greedy_check import check_greedy
 from harness.runner.outputs import Outputs
 from harness.runner.plan import CellPlan
 from harness.runner.scoring import BudgetedScorer
+from harness.verdicts import LosslessRow
 
 
 def check_lossless(

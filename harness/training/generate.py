@@ -32,6 +32,7 @@ class _Slot:
     top_logprobs: list[Tensor] = field(default_factory=list)
 
     def answer(self) -> Answer:
+        """What was written, with what the target thought of each token."""
         prompt = self.request.tokens
         return Answer(
             task=self.request.task,

@@ -153,6 +153,7 @@ def build_corpus(recipe: CorpusRecipe, out: Path) -> int:
     seed = recipe.seed + 1000 * first
 
     def generator(max_prompt: int, max_new: int) -> BatchedGenerator:
+        """One over the same target, for prompts and answers of these lengths."""
         return BatchedGenerator(
             model,
             batch=recipe.batch,

@@ -12,7 +12,7 @@ from harness.capacity.calibration import MeasuredRange, MethodModel, ReplicaMode
 from harness.capacity.export import Choice, export_files, vllm_config
 from harness.capacity.memory import Memory
 from harness.capacity.outcome import Estimate
-from harness.capacity.plan import ConfigurationPlan, Option, Plan
+from harness.capacity.plan import ConfigurationPlan, Option, Plan, _recommended
 from harness.capacity.replica import Bounds
 from harness.capacity.settings import PlanSettings
 from harness.capacity.sizing import LoadPoint, Sizing
@@ -137,3 +137,12 @@ def test_vllm_takes_the_configuration() -> None:
     lookup = vllm_config(replace(choice, method="ngram", bands=()))
     made = SpeculativeConfig(**lookup, target_model_config=None, target_parallel_config=None)
     assert made.num_speculative_tokens == 4
+
+
+def test_what_changes_the_output_is_neither_recommended_nor_exported() -> None:
+    plain, exact = option("never", 0, 3.0, "autoregressive"), option("fixed", 2, 4.0)
+    typical = replace(option("fixed", 2, 9.0, "draft_model typical0.09"), lossless=False)
+    assert _recommended([plain, exact, typical]) is exact
+    assert _recommended([plain, typical]) is plain
+    with pytest.raises(UnsupportedError, match=r"draft_model typical0\.09: isn't lossless"):
+        files(typical, method="draft_model typical0.09")

@@ -51,3 +51,28 @@ def test_without_one_the_run_says_that_it_looked(tiny: TinyRun, capsys: pytest.C
     assert main(tiny.arguments(*LONGER, "sampling.temperature=1", "workload.max_output_tokens=64")) == 0
     assert "1 of 1 follow the target's distribution (a distance of 0." in capsys.readouterr().out
     assert "consistent, the control" in report_of(tiny)
+
+
+def test_typical_acceptance_is_no_defect_and_says_what_it_changes(
+    tiny: TinyRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled = (
+        *PATIENT,
+        "sampling.temperature=1",
+        "workload.max_output_tokens=64",
+        "workload.ignore_eos=true",
+    )
+    assert main(tiny.arguments(*sampled, "method.verification=typical")) == 0
+    out = capsys.readouterr().out
+    assert "1 isn't lossless by design: sampled tokens lie up to 0." in out
+    assert "not lossless" in next(line for line in out.splitlines() if "draft model typical0.09" in line)
+    results = load(tiny.folder / "results" / "run")
+    row = results.lossless.set_index("variant_id").loc["draft_model-typical0.09-k2"]
+    assert (row["verdict"], bool(row["lossless"])) == ("lossy", False)
+    assert row["distance"] > 0.2
+    assert "not lossless by design" in report_of(tiny)
+    applied = results.records[row["cell_id"]].variants[1]["applied"]
+    assert (applied["verification"], applied["epsilon"]) == ("typical", 0.09)
+    # nothing but the likeliest token is plausible at temperature 0
+    assert main(tiny.arguments(*LONGER, "method.verification=typical")) == 0
+    assert "by design: 0 of 4 greedy outputs differ from the baseline's." in capsys.readouterr().out

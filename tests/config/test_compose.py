@@ -24,6 +24,7 @@ SWEEPS = {
     "simulated": 12,
     "smoke": 2,
     "tree": 2,
+    "typical": 2,
     "vllm_k_temperature": 3,
     "workload": 8,
 }

@@ -85,3 +85,47 @@ def test_backends_that_would_ignore_them_are_refused(field: str) -> None:
     method = MethodConfig("draft_model", **{field: value})
     with pytest.raises(ConfigError, match=r"is for backend\.name=native alone"):
         config(method, backend=BackendConfig("simulator"), simulator=SimulatorConfig())
+
+
+def test_typical_acceptance_is_named_and_never_lossless() -> None:
+    found = variants(
+        MethodConfig("draft_model", k=3),
+        MethodConfig("draft_model", k=3, verification="typical"),
+        MethodConfig("eagle", k=3, tree=[[0], [1]], verification="typical", epsilon=0.25, delta=0.3),
+        MethodConfig("ngram", k=[2, 4], verification="typical"),
+    )
+    assert [(variant.variant_id, variant.lossless) for variant in found] == [
+        ("draft_model-k3", True),
+        ("draft_model-typical0.09-k3", False),
+        ("eagle-tree2-typical0.25-0.3-k1", False),
+        ("ngram-typical0.09-k2", False),
+        ("ngram-typical0.09-k4", False),
+    ]
+    assert found[1].option("verification") == "typical"
+    # the paper's choice of the second threshold
+    assert (found[1].option("epsilon"), found[1].option("delta")) == (0.09, pytest.approx(0.3))
+    assert (found[2].option("epsilon"), found[2].option("delta")) == (0.25, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("method", "match"),
+    [
+        (MethodConfig(verification="typicl"), r"method\.verification: must be exact or typical"),
+        (MethodConfig(verification="typical", epsilon=0.0), r"method\.epsilon: must lie between 0 and 1"),
+        (MethodConfig(verification="typical", delta=1.0), r"method\.delta: must lie between 0 and 1"),
+        (
+            MethodConfig("synthetic", acceptance=0.5, verification="typical"),
+            r"method\.verification: must be exact for synthetic",
+        ),
+    ],
+)
+def test_a_verification_out_of_range_is_refused(method: MethodConfig, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        config(method)
+
+
+@pytest.mark.parametrize("backend", ["transformers", "simulator"])
+def test_other_backends_refuse_typical_acceptance(backend: str) -> None:
+    simulator = SimulatorConfig() if backend == "simulator" else None
+    with pytest.raises(ConfigError, match=r"method\.verification: is for backend\.name=native alone"):
+        config(MethodConfig(verification="typical"), backend=BackendConfig(backend), simulator=simulator)

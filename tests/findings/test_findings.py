@@ -91,6 +91,15 @@ def stuck(cells: list[Path]) -> None:
     edit_observations(cells[0], lambda row: row | {"output_tokens": [7] * len(row["output_tokens"])})
 
 
+def changes_output(cells: list[Path]) -> None:
+    """The larger k, which is the faster, says that it isn't lossless."""
+
+    def change(record: dict[str, Any]) -> None:
+        record["variants"][2]["lossless"] = False
+
+    edit_record(cells[0], change)
+
+
 def quantised(cells: list[Path]) -> None:
     for one in cells:
         alpha = load(one).cells["simulator.draft_model.alpha"].iloc[0]
@@ -104,6 +113,7 @@ SEEDS = {
         confidence=Confidence.COUNTED,
     ),
     "different_text": Seed((cell(),), other_text, Confidence.COUNTED),
+    "changed_output": Seed((cell(),), changes_output, Confidence.COUNTED),
     "stuck_output": Seed((cell(),), stuck, Confidence.COUNTED),
     "mismatched_pair": Seed(
         (cell(simulator__draft_model=drafting(alpha=0.01)),), confidence=Confidence.CLEAR

@@ -338,3 +338,33 @@ def test_tails_are_shown_and_decide_nothing(base: Results) -> None:
     (check,) = checks(compare(base, head, gate(metrics)), "ttft_p99_s", "draft_model-k1")
     assert (check.verdict, check.gated) == (Verdict.REPORTED, False)
     assert check.change == pytest.approx(2)
+
+
+def test_what_changes_the_output_is_named_among_the_cautions() -> None:
+    def change(record: CellRecord, rows: list[Observation]) -> list[Observation]:
+        record.variants[1]["lossless"] = False
+        return rows
+
+    found = judged(made_up(change=change), made_up(change=change))
+    assert "not lossless by design, so compare quality as well as speed: draft_model-k1." in found.cautions
+    assert not any("not lossless" in text for text in judged(made_up(), made_up()).cautions)
+    # nor is it the variant that BASE has under the same name
+    alone = judged(made_up(), made_up(change=change))
+    assert alone.verdict is Verdict.INCOMPARABLE
+    assert any("lossless (true here, false there)" in str(check.reason) for check in alone.checks)
+
+
+def test_a_retrained_drafter_makes_a_comparison_incomparable() -> None:
+    def drafted_by(revision: str) -> Change:
+        def change(record: CellRecord, rows: list[Observation]) -> list[Observation]:
+            for variant in record.variants:
+                variant["drafter_revision"] = None if variant["is_baseline"] else revision
+            return rows
+
+        return change
+
+    same = judged(made_up(change=drafted_by("a" * 64)), made_up(change=drafted_by("a" * 64)))
+    assert same.verdict is Verdict.PASS
+    other = judged(made_up(change=drafted_by("a" * 64)), made_up(change=drafted_by("b" * 64)))
+    assert other.verdict is Verdict.INCOMPARABLE
+    assert any(str(check.reason).startswith("another drafter") for check in other.checks)

@@ -33,10 +33,11 @@ def test_the_ceiling_stands_beside_fixed_and_adaptive_k(tmp_path: Path) -> None:
     page = PageReader(build_report(adaptive_sweep(tmp_path), tmp_path / "reports").read_text())
     section = page.sections["choosing-k"]
     assert "Speedup by how k is chosen" in section
-    assert "draft model adaptive" in section
-    # k=3 drafts three tokens at every step but where the limit is near
-    assert "Mean number of tokens drafted per step" in section
-    assert "3.00" in section
+    # k=3 drafts three tokens at every step
+    pacing = page.sections["pacing"]
+    assert "draft model adaptive" in pacing
+    assert "Mean number of tokens drafted per step" in pacing
+    assert "3.00" in pacing
 
 
 def test_one_k_leaves_the_section_out(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class EagleDrafter:
         slots, known = NodeSlots(self._cache), [{ROOT: root} for root in roots]
 
         def expand(trees: Sequence[GrowingTree], nodes: Sequence[Sequence[int]]) -> Tensor:
+            """Logits [all nodes, draft_vocab] after new nodes, from the hidden states of their parents."""
             placement = slots.place([tree.parents for tree in trees], nodes)
             tokens = [[tree.tokens[n] for n in own] for tree, own in zip(trees, nodes, strict=True)]
             before = [
