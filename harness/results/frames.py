@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from harness.records import CellRecord, Divergence, LosslessRow, Phase, Status
 from harness.results.cell_folder import StoredCell
+from harness.results.prepared import PreparedCell
 
 VARIANT_COLUMNS = ["method", "k", "drafter", "lossless", "is_baseline"]
 _RECORD_COLUMNS = [
@@ -82,6 +83,16 @@ class Frames:
         return frame[keep].reset_index(drop=True)
 
     @cached_property
+    def prepared(self) -> list[PreparedCell]:
+        """The cells with counting observations, ready for ratios."""
+        known = self.variants[self.variants["is_baseline"].eq(True)].groupby("cell_id")["variant_id"]
+        baselines = {cell_id: set(ids) for cell_id, ids in known}
+        return [
+            PreparedCell(str(cell_id), rows, baselines.get(cell_id, set()))
+            for cell_id, rows in self.measured.groupby("cell_id", sort=False)
+        ]
+
+    @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per verification step of the observations that count, where steps are known."""
         return _explode_steps(self.measured)
@@ -140,6 +151,11 @@ class Frames:
             keys = ["cell_id", "variant_id"]
             joined = joined.merge(self.variants[keys + names], on=keys, how="left")
         return joined
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame's rows as mappings."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _cell_row(record: CellRecord) -> dict[str, Any]:
