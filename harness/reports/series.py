@@ -63,15 +63,18 @@ def series_of(cells: Sequence[Row], variants: Sequence[Row], best: Sequence[Row]
     names = varying_facts(ordered)
     methods = list(dict.fromkeys(str(row["method"]) for row in speculating))
     keys: list[tuple[str, str, dict[str, str]]] = []
+    grouped: dict[tuple[str, str], list[Row]] = {}
+    for row in speculating:
+        grouped.setdefault((row["cell_id"], str(row["method"])), []).append(row)
     for cell in ordered:
         for method in methods:
-            if any(row["cell_id"] == cell["cell_id"] and row["method"] == method for row in speculating):
+            if (cell["cell_id"], method) in grouped:
                 told = {name: phrase(name, cell.get(name)) for name in names}
                 if len(methods) > 1:
                     told["method"] = method_label(method)
                 keys.append((str(cell["cell_id"]), method, told))
     facet = _facet([told for _, _, told in keys])
-    return _styled(keys, facet, speculating, {(row["cell_id"], row["method"]): row for row in best})
+    return _styled(keys, facet, grouped, {(row["cell_id"], row["method"]): row for row in best})
 
 
 def has_curve(series: Sequence[Series]) -> bool:
@@ -99,7 +102,7 @@ def _facet(told: Sequence[dict[str, str]]) -> str | None:
 def _styled(
     keys: Sequence[tuple[str, str, dict[str, str]]],
     facet: str | None,
-    rows: Sequence[Row],
+    rows: Mapping[tuple[str, str], Sequence[Row]],
     best: Mapping[tuple[str, str], Row],
 ) -> list[Series]:
     styles: dict[str, Style] = {}
@@ -112,7 +115,7 @@ def _styled(
             label = f"{label} · {cell_id[:8]}"
         name = label if facet is None else " · ".join(text for key, text in told.items() if key != facet)
         style = styles.setdefault(name, Style(len(styles)))
-        own = [row for row in rows if row["cell_id"] == cell_id and row["method"] == method]
+        own = rows[cell_id, method]
         panel = "" if facet is None else told[facet]
         found.append(
             Series(cell_id, method, label, name, panel, style, _measured(own), best.get((cell_id, method)))
