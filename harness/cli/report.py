@@ -6,10 +6,12 @@ import argparse
 from pathlib import Path
 
 from harness.cli.report_runs import write_runs
+from harness.findings import keep
 from harness.reports.build import write_report
 from harness.reports.sweep import Sweep
 from harness.reports.terminal import table_of
 from harness.results import load
+from harness.results.cell_folder import CELL_FILE
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +24,15 @@ def main(arguments: list[str]) -> int:
         help="a folder such as results/k_temperature; several are compared with the first",
     )
     parser.add_argument("--out", type=Path, help="where to write; reports/NAME by default")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep finished cells' derived tables beside them, so that the next report is quick",
+    )
     options = parser.parse_args(arguments)
+    for path in options.results if options.keep else ():
+        for file in path.glob(f"*/{CELL_FILE}"):
+            keep(file.parent)
     out = options.out or Path("reports") / "-vs-".join(path.resolve().name for path in options.results)
     if len(options.results) > 1:
         print(f"report: {write_runs([load(path) for path in options.results], out)}")

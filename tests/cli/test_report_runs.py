@@ -15,6 +15,7 @@ from synthetic_results import Truth, write_synthetic_results
 
 from harness.__main__ import main
 from harness.results import load
+from harness.results.digest import DIGEST_FILE
 
 
 def run_of(root: Path, name: str, *, temperature: float = 0.0, slowdown: float = 1.0) -> Path:
@@ -93,3 +94,12 @@ def test_other_settings_stand_beside_each_other_without_a_change(before: Path, t
         assert (to_third == "\N{EN DASH}") is (is_hot or "no speculation" in _)
     reasons = [row[1] for row in found["not-compared"]["blocks"][0]["rows"]]
     assert any("temperature" in reason for reason in reasons)
+
+
+def test_derived_tables_are_kept_only_when_asked(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "run")
+    command = ["report", str(run), "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    assert not list(run.rglob(DIGEST_FILE))
+    assert main([*command, "--keep"]) == 0
+    assert load(run).stored[0].digest is not None
