@@ -153,7 +153,7 @@ class Frames:
         return joined
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def rows_of(frame: pd.DataFrame) -> list[Mapping[str, Any]]:
     """A frame's rows as mappings."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
