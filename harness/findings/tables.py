@@ -60,9 +60,12 @@ class Tables:
 
     @cached_property
     def tasks(self) -> Mapping[tuple[str, str], Sequence[Row]]:
-        """Figures by task, by cell and variant."""
+        """Figures by task of the recommended variants, by cell and variant."""
+        wanted = [(row["cell_id"], row["variant_id"]) for row in self.recommended.values()]
+        tasks = self.results.figures("by_task")[_TASK_COLUMNS]
+        tasks = tasks[pd.MultiIndex.from_frame(tasks[["cell_id", "variant_id"]]).isin(wanted)]
         found: dict[tuple[str, str], list[Row]] = {}
-        for row in rows_of(self.results.by_task()[_TASK_COLUMNS]):
+        for row in rows_of(tasks):
             found.setdefault((row["cell_id"], row["variant_id"]), []).append(row)
         return found
 

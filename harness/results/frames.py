@@ -155,7 +155,9 @@ class Frames:
 
 def rows_of(frame: pd.DataFrame) -> list[Mapping[str, Any]]:
     """A frame's rows as mappings."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    names = [str(name) for name in frame.columns]
+    columns = [frame[name].tolist() for name in frame.columns]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _cell_row(record: CellRecord) -> dict[str, Any]:

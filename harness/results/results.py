@@ -41,7 +41,7 @@ class Results(Frames):
 
     @cached_property
     def _summary(self) -> pd.DataFrame:
-        return with_facts_first(self, self._table("summary"))
+        return with_facts_first(self, self.figures("summary"))
 
     def summary(self) -> pd.DataFrame:
         """One row per cell and variant: speeds, speedups with intervals, acceptance, latency, costs."""
@@ -54,11 +54,11 @@ class Results(Frames):
 
     def by_task(self) -> pd.DataFrame:
         """One row per cell, variant and task: speedup and acceptance with intervals."""
-        return self.with_facts(self._table("by_task"))
+        return self.with_facts(self.figures("by_task"))
 
     def per_position(self) -> pd.DataFrame:
         """One row per cell, variant and place in the draft: marginal and conditional acceptance."""
-        return self.with_facts(self._table("per_position"))
+        return self.with_facts(self.figures("per_position"))
 
     def best_k(self) -> pd.DataFrame:
         """One row per cell and method: the fastest k, and the smallest that is as good."""
@@ -66,32 +66,41 @@ class Results(Frames):
 
     def look_ahead(self) -> pd.DataFrame:
         """One row per cell and method with several k: the speedup had each prompt its fastest k."""
-        return self._table("look_ahead")
+        return self.figures("look_ahead")
 
     def chosen_k(self) -> pd.DataFrame:
         """Mean drafted tokens per step, a row per cell and variant and a column per span of steps."""
-        return self._table("chosen_k").set_index(["cell_id", "variant_id"]).sort_index()
+        return self.figures("chosen_k").set_index(["cell_id", "variant_id"]).sort_index()
 
     def spread(self) -> pd.DataFrame:
         """One row per cell and variant: spread between prompts, between repeats, and by drift."""
-        return self.with_facts(self._table("spread"))
+        return self.with_facts(self.figures("spread"))
 
     def greedy_agreement(self) -> pd.DataFrame:
         """One row per variant of the cells at temperature 0: does it write what the baseline writes?"""
-        return self.with_facts(self._table("greedy_agreement"))
+        return self.with_facts(self.figures("greedy_agreement"))
 
     def num_repeats(self) -> pd.DataFrame:
         """One row per cell: measured passes over its prompts."""
-        return self._table("num_repeats")
+        return self.figures("num_repeats")
 
     def across_engines(self) -> pd.DataFrame:
         """One row per variant of work that several engines did: its speed over the fastest baseline's."""
-        return across_engines(self, lambda cell_ids: self._table("prompt_sums", cell_ids))
+        return across_engines(self, self._prompt_sums)
 
-    def _table(self, name: str, cell_ids: Collection[str] | None = None) -> pd.DataFrame:
-        """A derived table of all cells, or of those named."""
+    def figures(self, name: str) -> pd.DataFrame:
+        """A derived table of all cells, without facts, by its name in `harness.results.derived.TABLES`."""
+        if name not in self._joined:
+            self._joined[name] = joined([of[name] for of in self.tables])
+        return self._joined[name].copy(deep=False)
+
+    @cached_property
+    def _joined(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    def _prompt_sums(self, cell_ids: Collection[str]) -> pd.DataFrame:
         cells = zip(self.stored, self.tables, strict=True)
-        return joined([of[name] for cell, of in cells if cell_ids is None or cell.record.cell_id in cell_ids])
+        return joined([of["prompt_sums"] for cell, of in cells if cell.record.cell_id in cell_ids])
 
 
 def load(path: str | Path, *, every_cell: bool = False) -> Results:

@@ -18,6 +18,7 @@ from harness.results import results as results_module
 from harness.results.breakdowns import best_k
 from harness.results.cell_folder import CELL_FILE, OBSERVATIONS_FILE
 from harness.results.digest import DIGEST_FILE
+from harness.results.frames import rows_of
 from harness.results.pairing import pair, pair_each, prepare
 
 TABLES: dict[str, Callable[[Results], pd.DataFrame]] = {
@@ -143,6 +144,17 @@ def test_pairing_all_variants_at_once_is_pairing_each(derived: Path) -> None:
             alone = pair(rows[rows["variant_id"] == variant_id], baseline)
             found = paired.drop(columns="variant_id").reset_index(drop=True)
             assert_frame_equal(found, alone, check_exact=True)
+
+
+def test_rows_of_a_frame_are_those_of_pandas(derived: Path) -> None:
+    for table in (load(derived).summary(), load(derived).by_task().iloc[:0], load(derived).failures):
+        ours, theirs = rows_of(table), table.to_dict("records")
+        assert len(ours) == len(theirs) == len(table)
+        for row, expected in zip(ours, theirs, strict=True):
+            assert list(row) == list(expected)
+            for name, value in row.items():
+                assert type(value) is type(expected[name]), name
+                assert value == expected[name] or (pd.isna(value) and pd.isna(expected[name])), name
 
 
 def test_best_k_is_what_a_loop_over_the_groups_finds() -> None:
