@@ -1,23 +1,44 @@
-"""`python -m harness report RESULTS`: render a report again without measuring."""
+"""`python -m harness report RESULTS...`: render without measuring; several runs go on one page together."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from harness.reports.build import build_report
-from harness.reports.terminal import summary_table
+from harness.cli.report_runs import write_runs
+from harness.findings import keep
+from harness.reports.build import write_report
+from harness.reports.sweep import Sweep
+from harness.reports.terminal import table_of
 from harness.results import load
+from harness.results.cell_folder import CELL_FILE
 
 
 def main(arguments: list[str]) -> int:
-    """Render the report of a results folder and print its path."""
+    """Render the report of a results folder, or one page over several, and print its path."""
     parser = argparse.ArgumentParser(prog="python -m harness report", description=__doc__)
-    parser.add_argument("results", type=Path, help="a folder such as results/k_temperature")
+    parser.add_argument(
+        "results",
+        type=Path,
+        nargs="+",
+        help="a folder such as results/k_temperature; several are compared with the first",
+    )
     parser.add_argument("--out", type=Path, help="where to write; reports/NAME by default")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep finished cells' derived tables beside them, so that the next report is quick",
+    )
     options = parser.parse_args(arguments)
-    out = options.out or Path("reports") / options.results.resolve().name
-    page = build_report(options.results, out)
-    print(summary_table(load(options.results)))
+    for path in options.results if options.keep else ():
+        for file in path.glob(f"*/{CELL_FILE}"):
+            keep(file.parent)
+    out = options.out or Path("reports") / "-vs-".join(path.resolve().name for path in options.results)
+    if len(options.results) > 1:
+        print(f"report: {write_runs([load(path) for path in options.results], out)}")
+        return 0
+    sweep = Sweep(load(options.results[0]))
+    page = write_report(sweep, out)
+    print(table_of(sweep))
     print(f"report: {page}")
     return 0

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from harness.findings.finding import Confidence, Finding, Topic
-from harness.findings.rules import RULES, find
+from harness.findings.rules import RULES, find, keep
 
-__all__ = ["RULES", "Confidence", "Finding", "Topic", "find"]
+__all__ = ["RULES", "Confidence", "Finding", "Topic", "find", "keep"]

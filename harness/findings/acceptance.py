@@ -125,11 +125,7 @@ def hard_task(tables: Tables) -> Iterator[Sighting]:
     """Tasks at the recommended k of each method."""
     for (cell_id, _), row in tables.recommended.items():
         overall = value(row, "acceptance_rate")
-        own = [
-            task
-            for task in tables.tasks
-            if (task["cell_id"], task["variant_id"]) == (cell_id, row["variant_id"])
-        ]
+        own = tables.tasks.get((cell_id, row["variant_id"]), ())
         for task in own:
             found = value(task, "acceptance_rate")
             if overall is None or found is None or len(own) < 2 or overall - found <= NOTABLE_GAP:
@@ -159,6 +155,7 @@ def hard_task(tables: Tables) -> Iterator[Sighting]:
     next_step="The same prompts should be accepted alike: look for state that carries over between "
     "sequences, such as a cache that isn't cleared. In production, a sudden fall means that the inputs "
     "changed.",
+    reads_rows=True,
 )
 def falling_acceptance(tables: Tables) -> Iterator[Sighting]:
     """The same prompts, first repeat against last."""
@@ -175,6 +172,7 @@ def falling_acceptance(tables: Tables) -> Iterator[Sighting]:
     "first",
     next_step="Turn off n-gram pools and suffix trees that are shared between requests, or measure each "
     "prompt once and in a fresh engine: users don't send the same prompt twice.",
+    reads_rows=True,
 )
 def shared_memory(tables: Tables) -> Iterator[Sighting]:
     """The same prompts, first repeat against last."""
@@ -244,14 +242,17 @@ def _lower(reference: Row, row: Row, *, gap: float, names: tuple[str, str]) -> I
 
 def _between_repeats(tables: Tables) -> Iterator[tuple[str, str, PairedChange]]:
     """Alpha of the last repeat less that of the first, over the blocks both have."""
-    known = tables.trials.dropna(subset=["accepted", "tested"])
+    columns = ["cell_id", "variant_id", "repeat", "prompt_id", "accepted", "tested"]
+    known = tables.trials[columns].dropna(subset=["accepted", "tested"])
     for (cell_id, variant_id), rows in known.groupby(["cell_id", "variant_id"], sort=False):
+        if rows["repeat"].nunique() < 2:
+            continue
         first, last = (rows[rows["repeat"] == rows["repeat"].agg(end)] for end in ("min", "max"))
         both = first.merge(last, on="prompt_id", suffixes=("", "_last"))
-        if rows["repeat"].nunique() < 2 or not both["tested"].sum() or not both["tested_last"].sum():
+        if not both["tested"].sum() or not both["tested_last"].sum():
             continue
-        columns = ("accepted", "tested", "accepted_last", "tested_last")
-        change = paired_change(*(both[name] for name in columns), confidence=NO_CHANCE)
+        paired = (both[name] for name in ("accepted", "tested", "accepted_last", "tested_last"))
+        change = paired_change(*paired, confidence=NO_CHANCE)
         if change is not None:
             yield str(cell_id), str(variant_id), change
 

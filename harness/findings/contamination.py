@@ -23,6 +23,7 @@ OTHER_GPU_USE = 0.05
     topic=Topic.MEASUREMENT,
     threshold="any prompt in both",
     next_step="Warm up on other prompts: caches know these.",
+    reads_rows=True,
 )
 def measured_warmup_prompts(tables: Tables) -> Iterator[Sighting]:
     """Prompt ids of both phases."""
@@ -39,6 +40,7 @@ def measured_warmup_prompts(tables: Tables) -> Iterator[Sighting]:
     threshold=f"median time to first token of a repeated prompt under {CACHED_PREFIX:.0%} of its first",
     next_step="Turn the engine's prefix cache off while measuring: whichever variant comes first pays for "
     "the others.",
+    reads_rows=True,
 )
 def prefix_cache(tables: Tables) -> Iterator[Sighting]:
     """The same prompt, whichever variant decodes it: its first trial against the later ones."""

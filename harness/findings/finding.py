@@ -65,6 +65,7 @@ class Rule:
         threshold: from when on it counts, in words.
         next_step: what to do about it.
         search: yields the places where it holds.
+        reads_rows: whether it looks at single observations, each cell by itself.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Rule:
     threshold: str
     next_step: str
     search: Search
+    reads_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,13 @@ class Finding:
         return self.sighting.next_step or self.rule.next_step
 
 
-def rule(*, title: str, topic: Topic, threshold: str, next_step: str) -> Callable[[Search], Rule]:
+def rule(
+    *, title: str, topic: Topic, threshold: str, next_step: str, reads_rows: bool = False
+) -> Callable[[Search], Rule]:
     """Make a rule of a search, named as its function."""
 
     def made(search: Search) -> Rule:
-        return Rule(search.__name__, title, topic, threshold, next_step, search)
+        return Rule(search.__name__, title, topic, threshold, next_step, search, reads_rows)
 
     return made
 

@@ -62,6 +62,7 @@ def changed_output(tables: Tables) -> Iterator[Sighting]:
     threshold=f"in half of the outputs a single token makes up more than {STUCK:.0%}",
     next_step="Look at the text. If the baseline writes it too, check the chat template, the end token and "
     "the dtype; if only the variant does, check pad ids and positions.",
+    reads_rows=True,
 )
 def stuck_output(tables: Tables) -> Iterator[Sighting]:
     """The share of the commonest token of each output."""

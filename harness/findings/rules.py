@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.findings import acceptance, contamination, outputs, speed, steadiness
-from harness.findings.finding import Finding, Rule
+from harness.findings.finding import Finding, Rule, Sighting
+from harness.findings.sightings import keep_derived, seen
 from harness.findings.tables import Tables
 from harness.results import Results
 
@@ -45,8 +47,27 @@ RULES: Sequence[Rule] = (
 )
 """In the order in which findings are told."""
 
+_READING_ROWS = [rule for rule in RULES if rule.reads_rows]
+
 
 def find(results: Results) -> list[Finding]:
     """Apply every rule to a run or sweep; a rule whose figures are missing finds nothing."""
     tables = Tables(results)
-    return [Finding(rule, sighting) for rule in RULES for sighting in rule.search(tables)]
+    in_rows: dict[str, list[Sighting]] = {}
+    for name, sighting in seen(results, _READING_ROWS):
+        in_rows.setdefault(name, []).append(sighting)
+    return [
+        Finding(rule, sighting)
+        for rule in RULES
+        for sighting in (in_rows.get(rule.name, ()) if rule.reads_rows else rule.search(tables))
+    ]
+
+
+def keep(cell_folder: Path) -> None:
+    """Derive a finished cell's tables and what the rules see in its rows, and keep them in its folder.
+
+    Raises:
+        ResultFormatError: the cell can't be read.
+        StorageError: the disk is full, read-only or not writable.
+    """
+    keep_derived(cell_folder, _READING_ROWS)

@@ -120,6 +120,7 @@ def _first_slow_batch(rows: list[Row]) -> Iterator[Sighting]:
     threshold=f"median output under {SHORT_OUTPUT_TOKENS} tokens, and less than {LOST_GAIN:.0%} of the "
     "gain in decoding left end to end",
     next_step="Turn speculation off for requests with a low output limit.",
+    reads_rows=True,
 )
 def short_outputs(tables: Tables) -> Iterator[Sighting]:
     """Gains that the time to the first token eats, as there are few tokens after it."""
@@ -138,6 +139,7 @@ def short_outputs(tables: Tables) -> Iterator[Sighting]:
     f"{LOST_GAIN:.0%} of the gain in decoding left end to end",
     next_step="Prefer prefix caching and memory for the cache to a drafter, or turn speculation off for "
     "such prompts.",
+    reads_rows=True,
 )
 def long_prompts(tables: Tables) -> Iterator[Sighting]:
     """Gains that the time to the first token eats, as there is much to read before it."""

@@ -29,6 +29,7 @@ _TO_STANDARD_DEVIATION = 1.4826  # of a normal distribution, from the median abs
     threshold=f"median of the first {NUM_FIRST_BLOCKS} blocks more than {SLOWER_AT_FIRST:.0%} over that of "
     "the rest",
     next_step="Raise measure.warmup_prompts until the first blocks are no slower.",
+    reads_rows=True,
 )
 def short_warmup(tables: Tables) -> Iterator[Sighting]:
     """Steps of the first blocks against the later ones, each variant by its own median."""
@@ -52,6 +53,7 @@ def short_warmup(tables: Tables) -> Iterator[Sighting]:
     threshold=f"the baseline's steps changed by more than {DRIFT:.0%} from the cell's start to its end",
     next_step="Speedups are safe, as every block holds every variant; don't compare tokens per second with "
     "other runs. Let the machine cool down, pin its clock, or run it alone.",
+    reads_rows=True,
 )
 def baseline_drift(tables: Tables) -> Iterator[Sighting]:
     """A robust slope of the baseline's seconds per step over time."""
@@ -78,6 +80,7 @@ def baseline_drift(tables: Tables) -> Iterator[Sighting]:
     threshold=f"trials of the baseline scatter by more than {NOISE:.0%} around their course",
     next_step="Close other programs, set the threads to the physical cores, fix the CPU's clock; then "
     "repeat. More repeats steady the figures, more prompts don't.",
+    reads_rows=True,
 )
 def noisy_cell(tables: Tables) -> Iterator[Sighting]:
     """Scatter of the baseline's seconds per step, neighbour against neighbour, so that drift stays out."""
@@ -101,6 +104,7 @@ def noisy_cell(tables: Tables) -> Iterator[Sighting]:
     "variant's median",
     next_step="Look for what wakes up meanwhile: backups, indexing, other users' jobs. Sums of seconds "
     "feel every such trial.",
+    reads_rows=True,
 )
 def outliers(tables: Tables) -> Iterator[Sighting]:
     """Trials by seconds per token of the same prompt, or per step."""

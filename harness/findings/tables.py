@@ -12,8 +12,11 @@ import pandas as pd
 
 from harness.records import BASELINE_METHOD, CellRecord, Phase
 from harness.results import Results
+from harness.results.frames import rows_of
 
 Row = Mapping[str, Any]
+_TASK_COLUMNS = ["cell_id", "variant_id", "task", "acceptance_rate", "acceptance_rate_high", "num_prompts"]
+_COUNTS = ("accepted", "tested")
 _TRIAL = ["cell_id", "variant_id", "repeat", "block"]
 # Facts that say how a cell was measured or follow from others, not what was measured.
 _NOT_COMPARED = {"num_threads", "target_revision", "workload_sha256", "num_prompts", "context_tokens"}
@@ -29,7 +32,7 @@ class Tables:
     @cached_property
     def variants(self) -> Sequence[Row]:
         """Summary rows, one per cell and variant."""
-        return _rows(self.results.summary())
+        return self.results.summary_rows
 
     @property
     def drafting(self) -> list[Row]:
@@ -48,7 +51,7 @@ class Tables:
     @cached_property
     def recommended(self) -> Mapping[tuple[str, str], Row]:
         """The summary row of the k to use, or of the fastest where none is, by cell and method."""
-        best = {(row["cell_id"], row["method"]): row for row in _rows(self.results.best_k())}
+        best = {(row["cell_id"], row["method"]): row for row in rows_of(self.results.best_k())}
         found = {}
         for key, rows in self.methods.items():
             chosen = [row for row in rows if row["variant_id"] == best[key]["recommended_variant_id"]]
@@ -56,14 +59,20 @@ class Tables:
         return found
 
     @cached_property
-    def tasks(self) -> Sequence[Row]:
-        """Figures by cell, variant and task."""
-        return _rows(self.results.by_task())
+    def tasks(self) -> Mapping[tuple[str, str], Sequence[Row]]:
+        """Figures by task of the recommended variants, by cell and variant."""
+        wanted = [(row["cell_id"], row["variant_id"]) for row in self.recommended.values()]
+        tasks = self.results.figures("by_task")[_TASK_COLUMNS]
+        tasks = tasks[pd.MultiIndex.from_frame(tasks[["cell_id", "variant_id"]]).isin(wanted)]
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in rows_of(tasks):
+            found.setdefault((row["cell_id"], row["variant_id"]), []).append(row)
+        return found
 
     @cached_property
     def agreement(self) -> Sequence[Row]:
         """Greedy output compared with the baseline's."""
-        return _rows(self.results.greedy_agreement())
+        return rows_of(self.results.greedy_agreement())
 
     @property
     def records(self) -> Mapping[str, CellRecord]:
@@ -105,9 +114,13 @@ class Tables:
             decode_s=("decode_s", "max"),
             summed_decode_s=("decode_s", "sum"),
             num_decoded_tokens=("num_decoded_tokens", "sum"),
-            accepted=("accepted", lambda part: part.sum(skipna=False)),
-            tested=("tested", lambda part: part.sum(skipna=False)),
+            **{name: (name, "sum") for name in _COUNTS},
+            **{f"{name}_known": (name, "count") for name in _COUNTS},
+            num_sequences=("prompt_id", "size"),
         ).reset_index()
+        # a sum of which a part is unknown is unknown
+        for name in _COUNTS:
+            table[name] = table[name].where(table.pop(f"{name}_known") == table["num_sequences"])
         tokens = table["num_decoded_tokens"].where(table["num_decoded_tokens"] > 0)
         return table.assign(s_per_token=table["summed_decode_s"] / tokens)
 
@@ -118,7 +131,7 @@ class Tables:
 
     def cells_along(self, fact: str) -> list[list[Row]]:
         """Groups of two or more cells that differ in one fact alone, each sorted by it."""
-        cells = _rows(self.results.cells)
+        cells = rows_of(self.results.cells)
         others = [
             name for name in self.results.fact_columns if name != fact and name.lower() not in _NOT_COMPARED
         ]
@@ -162,10 +175,6 @@ def _median_step_s(draft_s: Any, verify_s: Any) -> float:
     if draft_s is None or verify_s is None or not len(verify_s):
         return np.nan
     return float(np.median(np.asarray(draft_s) + np.asarray(verify_s)))
-
-
-def _rows(frame: pd.DataFrame) -> list[Row]:
-    return [{str(name): cell for name, cell in row.items()} for row in frame.to_dict("records")]
 
 
 def _sort_key(found: object) -> tuple[bool, float, str]:

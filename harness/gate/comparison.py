@@ -30,17 +30,17 @@ def compare(base: Results, head: Results, settings: GateSettings) -> Comparison:
     """
     runs = Run(BASE, base), Run(HEAD, head)
     found = match_cells(base.records.values(), head.records.values())
-    label = _labels([*base.records.values(), *head.records.values()])
+    label = cell_labels([*base.records.values(), *head.records.values()])
     pairs = [
-        CellPair(label[_key(ours)], CellSide(runs[0], ours), CellSide(runs[1], theirs), settings)
+        CellPair(label[cell_key(ours)], CellSide(runs[0], ours), CellSide(runs[1], theirs), settings)
         for ours, theirs in found.pairs
     ]
     pending = [item for pair in pairs for item in pair.checks()]
     for record, reason in found.missing:
-        pending.append(_alone(label[_key(record)], reason, gated=True))
+        pending.append(_alone(label[cell_key(record)], reason, gated=True))
     for record, reason in found.new:
         reason = f"only HEAD has it; {reason}"
-        pending.append(_alone(label[_key(record)], reason, gated=not settings.allow_new))
+        pending.append(_alone(label[cell_key(record)], reason, gated=not settings.allow_new))
     return Comparison(
         base.path.resolve().name,
         head.path.resolve().name,
@@ -82,11 +82,12 @@ def _alone(cell: str, reason: str, *, gated: bool) -> Pending:
     return Pending(Check(cell, WHOLE, WHOLE, Verdict.INCOMPARABLE, gated=gated, reason=reason))
 
 
-def _key(record: CellRecord) -> tuple[tuple[str, str], ...]:
+def cell_key(record: CellRecord) -> tuple[tuple[str, str], ...]:
+    """Equal for cells that are the same measurement."""
     return tuple(sorted(cell_identity(record).items()))
 
 
-def _labels(records: Sequence[CellRecord]) -> dict[tuple[tuple[str, str], ...], str]:
+def cell_labels(records: Sequence[CellRecord]) -> dict[tuple[tuple[str, str], ...], str]:
     """A label per set of facts, out of those that differ between the cells; `the cell` where none does."""
     identities = [cell_identity(record) for record in records]
     names = list(dict.fromkeys(name for identity in identities for name in identity))
@@ -94,5 +95,5 @@ def _labels(records: Sequence[CellRecord]) -> dict[tuple[tuple[str, str], ...], 
     labels = {}
     for record, identity in zip(records, identities, strict=True):
         parts = [f"{name} {clipped(identity.get(name, 'unset'), _VALUE_CHARACTERS)}" for name in varying]
-        labels[_key(record)] = clipped(", ".join(parts), _LABEL_CHARACTERS) or "the cell"
+        labels[cell_key(record)] = clipped(", ".join(parts), _LABEL_CHARACTERS) or "the cell"
     return labels

@@ -112,14 +112,16 @@ def _wide(sweep: Sweep) -> list[str]:
     wide = [row for row in sweep.variants if _half_width(row) > WIDEST_RELATIVE_HALF_WIDTH]
     if not wide:
         return []
+    keys = {(row["cell_id"], row["variant_id"]) for row in wide}
     total = sum(not row["is_baseline"] for row in sweep.variants)
     verb = "has" if len(wide) == 1 else "have"
     limit = percent(WIDEST_RELATIVE_HALF_WIDTH)
-    remedy = narrowing(sweep.spread, {(row["cell_id"], row["variant_id"]) for row in wide})
+    remedy = narrowing(sweep.spread, keys)
     lead = f"{_of(wide, total, 'speedup')} {verb} an interval wider than ±{limit}"
     if len(wide) == total:
         return [f"Every speedup's interval is wider than ±{limit}. {remedy}"]
-    names = [_variant_name(sweep, one.chosen) for one in sweep.series if one.chosen in wide and one.chosen]
+    chosen = [one.chosen for one in sweep.series if one.chosen]
+    names = [_variant_name(sweep, row) for row in chosen if (row["cell_id"], row["variant_id"]) in keys]
     among = f"recommended ones among them: {_listed(names)}" if names else "no recommended one among them"
     return [f"{lead}, {among}. {remedy}"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def cell_labels(cells: Sequence[Row]) -> dict[str, str]:
     """A distinct label per cell id: a lone cell is `this cell`, equal labels get a part of the hash."""
     varying = varying_facts(cells)
     labels = {str(cell["cell_id"]): cell_label(cell, varying) or "this cell" for cell in cells}
-    counts = {label: list(labels.values()).count(label) for label in labels.values()}
+    counts = Counter(labels.values())
     return {
         cell_id: label if counts[label] == 1 else f"{label} · {cell_id[:8]}"
         for cell_id, label in labels.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -14,6 +14,7 @@ from harness.reports.cautions import is_simulated
 from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
 from harness.reports.engines import engines_section
+from harness.reports.excerpt import excerpted, overview_section
 from harness.reports.findings import findings_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import results_section
@@ -53,6 +54,8 @@ _SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
     efficiency_section,
 )
 
+_OF_EVERY_CELL = (summary_section, findings_section, failures_section, environment_section)
+
 
 def page_of(sweep: Sweep) -> Page:
     """Everything the report says, ready to lay out."""
@@ -61,8 +64,18 @@ def page_of(sweep: Sweep) -> Page:
         title=f"Speculative decoding: {clipped(sweep.name, 80)}",
         subtitle=subtitle(sweep),
         headline=f"Simulated, not measured. {told}" if is_simulated(sweep) else told,
-        sections=[*(section(sweep) for section in _SECTIONS), glossary_section()],
+        sections=[*_sections(sweep), glossary_section()],
     )
+
+
+def _sections(sweep: Sweep) -> Iterator[Section]:
+    for section in _SECTIONS:
+        if section in _OF_EVERY_CELL or not sweep.is_cut:
+            yield section(sweep)
+        else:
+            yield excerpted(section(sweep.excerpt), sweep)
+        if section is summary_section and sweep.is_cut:
+            yield overview_section(sweep)
 
 
 def render(page: Page) -> str:

@@ -1,4 +1,4 @@
-"""A plan on disk: the page and its JSON twin."""
+"""A plan on disk: the page, the same as Markdown, and its JSON twin."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from harness.capacity.validation_table import ValidationTable
 from harness.reports.page import render
 from harness.reports.plan_document import plan_json
 from harness.reports.plan_page import plan_page
-from harness.results.storage import storage_errors, write_atomic
+from harness.reports.publish import write_texts
+from harness.reports.twins import as_markdown
 
 PLAN_FILE = "plan.html"
+MARKDOWN_FILE = "plan.md"
 DOCUMENT_FILE = "plan.json"
 
 
 def write_plan(plan: Plan, out_dir: Path, validation: ValidationTable | None = None) -> Path:
-    """Write `plan.html` and `plan.json`; older ones are replaced.
+    """Write `plan.html`, `plan.md` and `plan.json`; older ones are replaced.
 
     Returns:
         The path of the page.
@@ -24,10 +26,7 @@ def write_plan(plan: Plan, out_dir: Path, validation: ValidationTable | None = N
     Raises:
         StorageError: they can't be written.
     """
-    page, document = render(plan_page(plan, validation)), plan_json(plan)
-    with storage_errors(out_dir):
-        out_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(out_dir / DOCUMENT_FILE, lambda file: file.write(document.encode()))
-    path = out_dir / PLAN_FILE
-    write_atomic(path, lambda file: file.write(page.encode()))
-    return path
+    page = plan_page(plan, validation)
+    texts = {DOCUMENT_FILE: plan_json(plan), MARKDOWN_FILE: as_markdown(page), PLAN_FILE: render(page)}
+    write_texts(out_dir, texts)
+    return out_dir / PLAN_FILE

@@ -13,22 +13,25 @@ from harness.reports.sweep import Sweep
 
 _ERROR_CHARACTERS = 600
 _SHOWN_FACTS = 120
+_SHOWN_FAILURES = 100
 
 
 def failures_section(sweep: Sweep) -> Section:
     """Everything that went wrong, with its traceback folded away."""
     if not sweep.failures:
         return Section("failures", "Failures", omitted="None: every cell and variant ran.")
+    shown = sweep.failures[:_SHOWN_FAILURES]
     columns = [Column(name, numeric=False) for name in ("cell", "stage", "variant", "error")]
     body, traces = [], []
-    for row in sweep.failures:
+    for row in shown:
         where = [sweep.labels.get(str(row["cell_id"]), "unknown cell"), clipped(row["stage"], 40)]
         variant = clipped(row["variant_id"], 60) if isinstance(row["variant_id"], str) else "all"
         error = clipped(row["error"], _ERROR_CHARACTERS)
         body.append([entry(text) for text in (*where, variant, error)])
         if isinstance(row["traceback"], str) and row["traceback"].strip():
             traces.append(Verbatim(f"Traceback: {', '.join(where)}, {variant}", clean(row["traceback"])))
-    return Section("failures", "Failures", blocks=[Table("What went wrong", columns, body), *traces])
+    cut = f", the first {len(shown)} of {len(sweep.failures)}" if len(shown) < len(sweep.failures) else ""
+    return Section("failures", "Failures", blocks=[Table(f"What went wrong{cut}", columns, body), *traces])
 
 
 def environment_section(sweep: Sweep) -> Section:
@@ -38,14 +41,17 @@ def environment_section(sweep: Sweep) -> Section:
     shared = [(name, clipped(fact(cell.get(name)), 200)) for name in sweep.facts if _same(sweep.cells, name)]
     if shared:
         blocks.append(Facts(shared, "The same in every cell"))
-    environments = {cell_id: without_private(record.environment) for cell_id, record in sweep.records.items()}
-    for title, environment in _distinct(environments, "Machine and software", sweep.labels).items():
+    listed = sweep.excerpt
+    environments = {
+        cell_id: without_private(record.environment) for cell_id, record in listed.records.items()
+    }
+    for title, environment in _distinct(environments, "Machine and software", listed.labels).items():
         items = [
             (clipped(name, 60), clipped(value, 200)) for name, value in _flat(environment)[:_SHOWN_FACTS]
         ]
         blocks.append(Facts(items, title))
-    for cell_id, label in sweep.labels.items():
-        record = sweep.records[cell_id]
+    for cell_id, label in listed.labels.items():
+        record = listed.records[cell_id]
         variants = {str(variant.get("variant_id")): variant for variant in record.variants}
         blocks.append(_as_json(f"Resolved configuration: {label}", record.config))
         blocks.append(_as_json(f"Variants as applied: {label}", variants))

@@ -83,15 +83,18 @@ def series_of(cells: Sequence[Row], variants: Sequence[Row], best: Sequence[Row]
     methods = list(dict.fromkeys(str(row["method"]) for row in speculating))
     tells_method = len(methods) > 1 or not all(map(is_lossless, speculating))
     keys: list[tuple[str, str, dict[str, str]]] = []
+    grouped: dict[tuple[str, str], list[Row]] = {}
+    for row in speculating:
+        grouped.setdefault((row["cell_id"], str(row["method"])), []).append(row)
     for cell in ordered:
         for method in methods:
-            if own := _of(speculating, str(cell["cell_id"]), method):
+            if own := grouped.get((cell["cell_id"], method)):
                 told = {name: phrase(name, cell.get(name)) for name in names}
                 if tells_method:
                     told["method"] = marked(method_label(method), own[0])
                 keys.append((str(cell["cell_id"]), method, told))
     facet = _facet([told for _, _, told in keys])
-    return _styled(keys, facet, speculating, {(row["cell_id"], row["method"]): row for row in best})
+    return _styled(keys, facet, grouped, {(row["cell_id"], row["method"]): row for row in best})
 
 
 def has_curve(series: Sequence[Series]) -> bool:
@@ -119,7 +122,7 @@ def _facet(told: Sequence[dict[str, str]]) -> str | None:
 def _styled(
     keys: Sequence[tuple[str, str, dict[str, str]]],
     facet: str | None,
-    rows: Sequence[Row],
+    rows: Mapping[tuple[str, str], Sequence[Row]],
     best: Mapping[tuple[str, str], Row],
 ) -> list[Series]:
     styles: dict[str, Style] = {}
@@ -132,16 +135,12 @@ def _styled(
             label = f"{label} · {cell_id[:8]}"
         name = label if facet is None else " · ".join(text for key, text in told.items() if key != facet)
         style = styles.setdefault(name, Style(len(styles)))
-        own = _of(rows, cell_id, method)
+        own = rows[cell_id, method]
         panel = "" if facet is None else told[facet]
         found.append(
             Series(cell_id, method, label, name, panel, style, _measured(own), best.get((cell_id, method)))
         )
     return found
-
-
-def _of(rows: Sequence[Row], cell_id: str, method: str) -> list[Row]:
-    return [row for row in rows if row["cell_id"] == cell_id and row["method"] == method]
 
 
 def _measured(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -54,7 +54,9 @@ def _recommendations(sweep: Sweep) -> Table:
     names = ("verdict", "k", "decode speedup", "end to end", "acceptance", "tok/s", "baseline tok/s")
     lead = Column("setting" if len(sweep.series) > 1 else "method", numeric=False)
     columns = [lead, *(Column(name, numeric=name != "verdict") for name in names)]
-    return Table("Best k of each setting", columns, [_recommendation(sweep, one) for one in sweep.series])
+    shown = sweep.excerpt.series
+    cut = f", {len(shown)} of {len(sweep.series)}" if sweep.is_cut else ""
+    return Table(f"Best k of each setting{cut}", columns, [_recommendation(sweep, one) for one in shown])
 
 
 def _recommendation(sweep: Sweep, one: Series) -> list[Entry]:

@@ -21,13 +21,20 @@ _NUMERIC = (False, True, False, True, True, True, False)
 
 def summary_table(results: Results) -> str:
     """A plain-text table, one row per setting, and what to know besides; ends without a newline."""
-    sweep = Sweep(results)
+    return table_of(Sweep(results))
+
+
+def table_of(sweep: Sweep) -> str:
+    """`summary_table` of results that are wrapped already; of very many settings it shows some."""
     if not sweep.series:
         return "No speculating variant was stored, so there is nothing to compare."
-    rows = [("setting", *_HEADER), *(_row(sweep, one) for one in sweep.series)]
+    rows = [("setting", *_HEADER), *(_row(sweep, one) for one in sweep.excerpt.series)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
+    if sweep.is_cut:
+        shown, known = len(sweep.excerpt.series), len(sweep.series)
+        lines.append(f"{shown} of {known} settings, from the fastest to the slowest; the report counts all.")
     if sweep.lossless:
         lines.append(f"Losslessness: {lossless_line(sweep.lossless)}")
     if is_simulated(sweep):

@@ -16,13 +16,11 @@ from harness.reports.blocks import Block, Bullets, Column, Figure, Figures, Key,
 from harness.reports.display import decimal, number, percent, rate, ratio
 from harness.reports.drawing import drawn
 from harness.reports.labels import Row, cell_labels, variant_label
-from harness.reports.page import render
 from harness.reports.plots import Line, Point, Scale
+from harness.reports.publish import publish
 from harness.reports.svg import Style
 from harness.results.history import history
-from harness.results.storage import storage_errors, write_atomic
 
-TREND_FILE = "index.html"
 _MOST_IN_A_PANEL = 6
 _CAUTION = (
     "For looking at, not for gating: a change marked here is a question, not a verdict. Machines, loads and "
@@ -73,7 +71,7 @@ def build_trend(paths: Sequence[Path], out_dir: Path) -> tuple[Path, list[str]]:
 
     Args:
         paths: folders of runs, or folders that hold some.
-        out_dir: where `index.html` goes.
+        out_dir: where `index.html` and its twins go.
 
     Returns:
         The path of the page, and a sentence per change.
@@ -88,11 +86,7 @@ def build_trend(paths: Sequence[Path], out_dir: Path) -> tuple[Path, list[str]]:
         text for metric, found in courses.items() for one in found for text in _sentences(metric, one)
     ]
     page = Page("Trend", _subtitle(table), _headline(courses, sentences), _sections(courses, sentences))
-    with storage_errors(out_dir):
-        out_dir.mkdir(parents=True, exist_ok=True)
-    path = out_dir / TREND_FILE
-    write_atomic(path, lambda file: file.write(render(page).encode()))
-    return path, sentences
+    return publish(page, out_dir), sentences
 
 
 def _courses(table: pd.DataFrame, column: str) -> list[Course]:

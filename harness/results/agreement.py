@@ -42,7 +42,7 @@ def greedy_agreement(frames: Frames) -> pd.DataFrame:
     columns = ["cell_id", "variant_id", "is_baseline", "output_tokens", *PAIR_KEYS]
     measured = frames.measured
     if "temperature" not in measured.columns:
-        return frames.with_facts(pd.DataFrame(columns=_COLUMNS))
+        return pd.DataFrame(columns=_COLUMNS)
     greedy = measured.loc[(measured["temperature"] == 0) & measured["output_tokens"].notna(), columns]
     is_baseline = greedy["is_baseline"].eq(True)
     reference = greedy[is_baseline].drop_duplicates(["cell_id", *PAIR_KEYS])
@@ -55,7 +55,7 @@ def greedy_agreement(frames: Frames) -> pd.DataFrame:
     compared["divergence"] = [np.nan if (d := first_divergence(a, b)) is None else d for a, b in pairs]
     groups = compared.groupby(["cell_id", "variant_id"], sort=False)
     rows = [{"cell_id": cell, "variant_id": variant, **_row(group)} for (cell, variant), group in groups]
-    return frames.with_facts(frames.in_order(pd.DataFrame(rows, columns=_COLUMNS)))
+    return frames.in_order(pd.DataFrame(rows, columns=_COLUMNS))
 
 
 def _row(group: pd.DataFrame) -> dict[str, Any]:

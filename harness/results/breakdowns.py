@@ -10,7 +10,7 @@ import pandas as pd
 from harness.metrics.acceptance import position_rates
 from harness.metrics.intervals import Interval
 from harness.results.frames import Frames
-from harness.results.pairing import SEQUENCE, acceptance_interval, pair, prepare, rate_interval, speedup
+from harness.results.pairing import NO_PAIRS, SEQUENCE, acceptance_interval, rate_interval, speedup
 
 _INTERVALS = ["decode_tok_per_s", "speedup", "acceptance_rate"]
 _TASK_COLUMNS = [
@@ -51,19 +51,16 @@ def by_task(frames: Frames) -> pd.DataFrame:
 
     Speeds are those of sequences: the tasks of a batch share its seconds, which no task has for itself.
     """
-    baselines = set(frames.variants.loc[frames.variants["is_baseline"].eq(True), "variant_id"])
     rows = []
-    for cell_id, cell in frames.measured.groupby("cell_id", sort=False):
-        prepared = prepare(cell)
-        baseline = prepared[prepared["variant_id"].isin(baselines)]
-        for variant_id, of_variant in prepared.groupby("variant_id", sort=False):
-            # paired once for all tasks: joining is what takes the time
-            paired = None if variant_id in baselines else pair(of_variant, baseline)
+    for cell in frames.prepared:
+        for variant_id, of_variant in cell.variants.items():
+            is_baseline = variant_id in cell.baseline_ids
+            pairs = cell.paired.get(variant_id, NO_PAIRS) if not is_baseline else NO_PAIRS
+            paired = dict(iter(pairs.groupby("task")))
             for task, sample in of_variant.groupby("task"):
-                keys = {"cell_id": cell_id, "variant_id": variant_id, "task": task}
-                of_task = None if paired is None else paired[paired["task"] == task]
-                rows.append(keys | _task_row(sample, of_task))
-    return frames.with_facts(frames.in_order(pd.DataFrame(rows, columns=_TASK_COLUMNS)))
+                keys = {"cell_id": cell.cell_id, "variant_id": variant_id, "task": task}
+                rows.append(keys | _task_row(sample, None if is_baseline else paired.get(task, pairs[:0])))
+    return frames.in_order(pd.DataFrame(rows, columns=_TASK_COLUMNS))
 
 
 def _task_row(sample: pd.DataFrame, paired: pd.DataFrame | None) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def per_position(frames: Frames) -> pd.DataFrame:
         if len(part):
             parts.append(part)
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_POSITION_COLUMNS)
-    return frames.with_facts(frames.in_order(table[_POSITION_COLUMNS]))
+    return frames.in_order(table[_POSITION_COLUMNS])
 
 
 def best_k(summary: pd.DataFrame) -> pd.DataFrame:
@@ -117,30 +114,21 @@ def best_k(summary: pd.DataFrame) -> pd.DataFrame:
     `recommended_k` is 0: don't speculate.
     """
     drafting = summary[~summary["is_baseline"].eq(True) & summary["speedup"].notna()]
-    rows = [
-        {"cell_id": cell_id, "method": method, **_best(group.sort_values("k"))}
-        for (cell_id, method), group in drafting.groupby(["cell_id", "method"], sort=False)
-    ]
-    return pd.DataFrame(rows, columns=_BEST_COLUMNS)
-
-
-def _best(group: pd.DataFrame) -> dict[str, Any]:
-    best = group.iloc[int(group["speedup"].argmax())]
-    bar = best["speedup_low"] if pd.notna(best["speedup_low"]) else best["speedup"]
-    chosen = group[group["speedup"] >= bar].iloc[0]
-    faster = _faster(chosen["speedup_low"], chosen["speedup_high"])
+    keys = ["cell_id", "method"]
+    rows = drafting.assign(group=drafting.groupby(keys, sort=False).ngroup())
+    rows = rows.sort_values(["group", "k"], kind="stable").reset_index(drop=True)
+    best = rows.loc[rows.groupby("group")["speedup"].idxmax()].set_index("group")
+    bar = best["speedup_low"].fillna(best["speedup"])
+    as_good = rows[rows["speedup"] >= rows["group"].map(bar)]
+    chosen = as_good.drop_duplicates("group").set_index("group")
+    faster = np.select([chosen["speedup_low"] > 1, chosen["speedup_high"] < 1], ["yes", "no"], "unclear")
     ends = ("", "_low", "_high")
-    return {
-        "best_k": best["k"],
+    table = best[keys].assign(
+        best_k=best["k"],
         **{f"best_speedup{end}": best[f"speedup{end}"] for end in ends},
-        "recommended_k": 0 if faster == "no" else chosen["k"],
-        "recommended_variant_id": None if faster == "no" else chosen["variant_id"],
+        recommended_k=chosen["k"].where(faster != "no", 0),
+        recommended_variant_id=chosen["variant_id"].where(faster != "no", None),
         **{f"recommended_speedup{end}": chosen[f"speedup{end}"] for end in ends},
-        "faster": faster,
-    }
-
-
-def _faster(low: float, high: float) -> str:
-    if low > 1:
-        return "yes"
-    return "no" if high < 1 else "unclear"
+        faster=faster,
+    )
+    return table[_BEST_COLUMNS].reset_index(drop=True)

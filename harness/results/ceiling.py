@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.results.frames import Frames
-from harness.results.pairing import DECODE, pair, prepare, speedup
+from harness.results.pairing import DECODE, pair, speedup
 
 _ADAPTIVE = '"adaptive": true'
 _SPAN_ENDS = (8, 16, 32)
@@ -34,17 +34,16 @@ def look_ahead(frames: Frames) -> pd.DataFrame:
     """
     rows = []
     fixed = frames.variants[~frames.variants["options"].str.contains(_ADAPTIVE, regex=False)]
-    for cell_id, cell in frames.measured.groupby("cell_id", sort=False):
-        if cell.get("batch_size", pd.Series([1])).iloc[0] != 1:
+    batch_sizes = frames.cells.set_index("cell_id").get("batch_size", pd.Series(dtype=float))
+    for cell in frames.prepared:
+        if batch_sizes.get(cell.cell_id, 1) != 1:
             continue
-        variants = fixed[fixed["cell_id"] == cell_id]
-        baselines = set(variants.loc[variants["is_baseline"].eq(True), "variant_id"])
-        prepared = prepare(cell)
+        variants = fixed[fixed["cell_id"] == cell.cell_id]
         for method, of_method in variants[~variants["is_baseline"].eq(True)].groupby("method", sort=False):
             ids = set(of_method["variant_id"])
             if len(ids) > 1:
-                keys = {"cell_id": cell_id, "method": method, "num_k": len(ids)}
-                rows.append(keys | _ceiling(prepared, ids, baselines))
+                keys = {"cell_id": cell.cell_id, "method": method, "num_k": len(ids)}
+                rows.append(keys | _ceiling(cell.rows, ids, cell.baseline_ids))
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
@@ -52,12 +51,14 @@ def chosen_k(frames: Frames) -> pd.DataFrame:
     """Mean drafted tokens per step, by how many steps the sequence had behind it.
 
     Returns:
-        Indexed by cell and variant, one column per span of steps; NaN where no sequence went that far.
+        One row per cell and variant whose steps are known, one column per span of steps; NaN where no
+        sequence went that far.
     """
     steps = frames.steps
     spans = pd.cut(steps["step"], [-1, *(last - 1 for last in _SPAN_ENDS), float("inf")], labels=_SPANS)
-    grouped = steps.groupby(["cell_id", "variant_id", spans], observed=False)["proposed"].mean()
-    return grouped.unstack()
+    means = steps.groupby(["cell_id", "variant_id", spans], observed=False)["proposed"].mean()
+    table = means.unstack().reindex(columns=_SPANS).reset_index()
+    return table.set_axis(["cell_id", "variant_id", *_SPANS], axis=1)
 
 
 def _ceiling(cell: pd.DataFrame, variants: set[str], baselines: set[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from harness.errors import ResultFormatError
 from harness.records import CellRecord, Failure
+from harness.results.digest import DIGEST_FILE, Digest, read_digest, stamp_of
 from harness.results.observation_table import DAMAGE, SCHEMA, check_version, read_table
 
 if TYPE_CHECKING:
@@ -28,11 +29,28 @@ _PART = re.compile(r"part-\d+-(\d+)\.parquet(\.damaged)?")
 
 @dataclass(frozen=True, slots=True)
 class StoredCell:
-    """A cell as read: its record, one row per observation, and the parts that couldn't be read."""
+    """A cell as read: its record, one row per observation, and the parts that couldn't be read.
+
+    Attributes:
+        record: all but the observations.
+        rows: the observations, or the folder they are read from each time `table` is asked for.
+        problems: the parts that couldn't be read, and why.
+        digest: tables derived earlier, where they are those that would be derived now.
+    """
 
     record: CellRecord
-    table: pa.Table
+    rows: pa.Table | Path
     problems: tuple[str, ...] = ()
+    digest: Digest | None = None
+
+    @property
+    def table(self) -> pa.Table:
+        """One row per observation.
+
+        Raises:
+            ResultFormatError: the file is damaged or of another format version.
+        """
+        return read_observations(self.rows)[0] if isinstance(self.rows, Path) else self.rows
 
     @property
     def observations(self) -> pd.DataFrame:
@@ -60,9 +78,32 @@ def read_cell(folder: Path) -> StoredCell:
     Raises:
         ResultFormatError: a file is of another version or damaged; a damaged part is a `problem` instead.
     """
-    record = _read_record(folder / CELL_FILE)
+    record = _record_of(folder / CELL_FILE, read_json(folder / CELL_FILE))
     table, problems = read_observations(folder)
     return StoredCell(record, table, tuple(problems.values()))
+
+
+def read_digested(folder: Path) -> StoredCell:
+    """Read a cell's folder; where there is a digest of it, the observations only when they are asked for.
+
+    Raises:
+        ResultFormatError: as `read_cell`; what is wrong with the observations of a digested cell shows later.
+    """
+    digest = read_digest(folder / DIGEST_FILE, stamp=cell_stamp(folder))
+    if digest is None:
+        return read_cell(folder)
+    return StoredCell(_record_of(folder / CELL_FILE, read_json(folder / CELL_FILE)), folder, digest=digest)
+
+
+def cell_stamp(folder: Path) -> str | None:
+    """What a cell's derived tables hang on; None while it has parts that aren't merged, or damaged ones."""
+    if any((folder / PARTS_FOLDER).glob("*")):
+        return None
+    try:
+        text = (folder / CELL_FILE).read_bytes()
+    except OSError:
+        return None
+    return stamp_of(text, folder / OBSERVATIONS_FILE)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -83,8 +124,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _read_record(path: Path) -> CellRecord:
-    data = read_json(path)
+def _record_of(path: Path, data: dict[str, Any]) -> CellRecord:
     odd = set(data) - {field.name for field in fields(CellRecord)}
     try:
         if odd:

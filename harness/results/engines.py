@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ from harness.metrics.intervals import Interval, speedup_interval
 from harness.results.frames import Frames
 
 COLUMNS = ["cell_id", "variant_id", "group", "over_best", "over_best_low", "over_best_high", "best_backend"]
+_SUMS = ["num_output_tokens", "total_s"]
 _WORK = (
     "target_revision",
     "dtype",
@@ -25,8 +27,19 @@ _WORK = (
 )
 
 
-def across_engines(frames: Frames) -> pd.DataFrame:
+def prompt_sums(frames: Frames) -> pd.DataFrame:
+    """Tokens and seconds per cell, variant and prompt, in the order they were measured."""
+    return (
+        frames.measured.groupby(["cell_id", "variant_id", "prompt_id"], sort=False)[_SUMS].sum().reset_index()
+    )
+
+
+def across_engines(frames: Frames, sums_of: Callable[[Collection[str]], pd.DataFrame]) -> pd.DataFrame:
     """One row per variant of work that more than one engine did.
+
+    Args:
+        frames: of the run.
+        sums_of: `prompt_sums` of the cells with these ids.
 
     `over_best` is the end-to-end speed over that of the fastest engine without speculation, on the prompts
     both decoded. The two ran at different times, so drift of the machine between them is in the figure.
@@ -38,14 +51,17 @@ def across_engines(frames: Frames) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for number, (_, group) in enumerate(cells.groupby(work, dropna=False, sort=False)):
         if group["backend"].nunique() > 1:
-            members = frames.measured[frames.measured["cell_id"].isin(group["cell_id"])]
-            rows += _group(members, number)
+            rows += _group(frames.with_facts(sums_of(set(group["cell_id"]))), number)
     return frames.with_facts(pd.DataFrame(rows, columns=COLUMNS))
 
 
-def _group(measured: pd.DataFrame, number: int) -> list[dict[str, Any]]:
-    sums = {key: _by_prompt(rows) for key, rows in measured.groupby(["cell_id", "variant_id"], sort=False)}
-    baselines = measured[measured["is_baseline"].eq(True)]
+def _group(members: pd.DataFrame, number: int) -> list[dict[str, Any]]:
+    keys = ["cell_id", "variant_id"]
+    sums = {
+        key: rows.set_index("prompt_id")[_SUMS].sort_index()
+        for key, rows in members.groupby(keys, sort=False)
+    }
+    baselines = members[members["is_baseline"].eq(True)]
     backends = dict(zip(baselines["cell_id"], baselines["backend"], strict=True))
     best = max(
         (key for key in sums if key[0] in backends and _is_baseline(baselines, key)),
@@ -69,10 +85,6 @@ def _group(measured: pd.DataFrame, number: int) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby("prompt_id")[["num_output_tokens", "total_s"]].sum()
 
 
 def _is_baseline(baselines: pd.DataFrame, key: tuple[Any, ...]) -> bool:

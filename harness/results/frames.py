@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from harness.records import CellRecord, Phase, Status
 from harness.results.cell_folder import StoredCell
+from harness.results.prepared import PreparedCell
 from harness.verdicts import Divergence, LosslessRow
 
 VARIANT_COLUMNS = ["method", "k", "drafter", "lossless", "is_baseline"]
@@ -84,6 +85,16 @@ class Frames:
         return frame[keep].reset_index(drop=True)
 
     @cached_property
+    def prepared(self) -> list[PreparedCell]:
+        """The cells with counting observations, ready for ratios."""
+        known = self.variants[self.variants["is_baseline"].eq(True)].groupby("cell_id")["variant_id"]
+        baselines = {cell_id: set(ids) for cell_id, ids in known}
+        return [
+            PreparedCell(str(cell_id), rows, baselines.get(cell_id, set()))
+            for cell_id, rows in self.measured.groupby("cell_id", sort=False)
+        ]
+
+    @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per verification step of the observations that count, where steps are known."""
         return _explode_steps(self.measured)
@@ -142,6 +153,13 @@ class Frames:
             keys = ["cell_id", "variant_id"]
             joined = joined.merge(self.variants[keys + names], on=keys, how="left")
         return joined
+
+
+def rows_of(frame: pd.DataFrame) -> list[Mapping[str, Any]]:
+    """A frame's rows as mappings."""
+    names = [str(name) for name in frame.columns]
+    columns = [frame[name].tolist() for name in frame.columns]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _cell_row(record: CellRecord) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -19,9 +20,18 @@ from harness.metrics.intervals import (
 )
 from harness.metrics.latency import num_decoded_tokens, num_first_tokens
 
+FloatArray = npt.NDArray[np.float64]
+
 PAIR_KEYS = ["prompt_id", "repeat", "block"]
 _SHARES = ["decode_share_s", "total_share_s", "trial_share_s"]
 _VALUES = ["num_output_tokens", "num_decoded_tokens", "num_target_forwards", "decode_s", *_SHARES]
+
+
+_PAIRED_VALUES = [*_VALUES, *(f"{name}_baseline" for name in _VALUES)]
+NO_PAIRS = pd.DataFrame(columns=[*PAIR_KEYS, "unit", "task", *_PAIRED_VALUES]).astype(
+    dict.fromkeys(_PAIRED_VALUES, float)
+)
+"""What `pair` returns where nothing pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +57,9 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The frame with `unit` (which rows are resampled together), `num_first_tokens`, `num_decoded_tokens`,
-        and the trial's seconds split evenly over its sequences: `decode_share_s` from its first output token
-        to its last, `total_share_s` from the call to its last output token, `trial_share_s` the whole call.
+        the sequence's drafted, accepted and tested tokens (NaN where its steps aren't known), and the trial's
+        seconds split evenly over its sequences: `decode_share_s` from its first output token to its last,
+        `total_share_s` from the call to its last output token, `trial_share_s` the whole call.
     """
     trial = cell.groupby(["variant_id", "repeat", "block", "order", "started_s"], dropna=False)
     sizes = trial["prompt_id"].transform("size")
@@ -59,6 +70,7 @@ def prepare(cell: pd.DataFrame) -> pd.DataFrame:
     return cell.assign(
         unit=_units(cell),
         num_first_tokens=num_first,
+        **_step_counts(cell),
         num_decoded_tokens=num_decoded_tokens(cell["num_output_tokens"], num_first),
         decode_share_s=cell["decode_s"].where((sizes == 1) | cell["decode_s"].isna(), decoding_s / sizes),
         total_share_s=cell["total_s"].where((sizes == 1) | cell["total_s"].isna(), ended_s / sizes),
@@ -74,41 +86,79 @@ def pair(variant: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per key both have; the baseline's columns end in `_baseline`.
     """
-    means = [
-        rows.groupby([*PAIR_KEYS, "unit", "task"])[_VALUES].mean().reset_index()
-        for rows in (variant, baseline)
-    ]
-    return means[0].merge(means[1].drop(columns=["unit", "task"]), on=PAIR_KEYS, suffixes=("", "_baseline"))
+    return _joined(_means(variant), _means(baseline))
+
+
+def pair_each(rows: pd.DataFrame, baseline: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    """`pair` every variant of a cell with the baseline, in one join; those without a pair are left out."""
+    joined = _joined(_means(rows, "variant_id"), _means(baseline))
+    return dict(iter(joined.groupby("variant_id", sort=False)))
+
+
+def _means(rows: pd.DataFrame, *further: str) -> pd.DataFrame:
+    return rows.groupby([*further, *PAIR_KEYS, "unit", "task"])[_VALUES].mean().reset_index()
+
+
+def _joined(variant: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:
+    return variant.merge(baseline.drop(columns=["unit", "task"]), on=PAIR_KEYS, suffixes=("", "_baseline"))
 
 
 def speedup(paired: pd.DataFrame, rate: Rate) -> Interval:
     """Variant over baseline in tokens per second, over the paired rows that have both times."""
-    columns = [rate.tokens, rate.seconds, f"{rate.tokens}_baseline", f"{rate.seconds}_baseline"]
-    known = paired.dropna(subset=columns)
-    return speedup_interval(*group_sums(known["unit"], *(known[column] for column in columns)))
+    own = (rate.tokens, rate.seconds)
+    return speedup_interval(*_unit_sums(paired, *own, *(f"{name}_baseline" for name in own)))
 
 
 def rate_interval(rows: pd.DataFrame, rate: Rate) -> Interval:
     """Tokens per second of a variant's rows that have a time."""
-    known = rows.dropna(subset=[rate.tokens, rate.seconds])
-    return ratio_interval(*group_sums(known["unit"], known[rate.tokens], known[rate.seconds]))
+    return ratio_interval(*_unit_sums(rows, rate.tokens, rate.seconds))
 
 
 def acceptance_interval(rows: pd.DataFrame) -> Interval:
     """Accepted over proposed tokens of a variant's rows whose steps are known."""
-    known = rows[rows["step_proposed"].notna()]
-    proposed = [int(np.sum(steps)) for steps in known["step_proposed"]]
-    accepted = [int(np.sum(steps)) for steps in known["step_accepted"]]
-    return proportion_interval(*group_sums(known["unit"], accepted, proposed))
+    return proportion_interval(*_unit_sums(rows, "num_accepted", "num_proposed"))
 
 
 def alpha_interval(rows: pd.DataFrame) -> Interval:
     """Accepted over tested tokens, those up to a step's first rejection, of rows whose steps are known."""
-    known = rows[rows["step_proposed"].notna()]
-    steps = list(zip(known["step_proposed"], known["step_accepted"], strict=True))
-    accepted = [int(np.sum(stood)) for _, stood in steps]
-    tested = [int(np.minimum(np.add(stood, 1), drafted).sum()) for drafted, stood in steps]
-    return proportion_interval(*group_sums(known["unit"], accepted, tested))
+    return proportion_interval(*_unit_sums(rows, "num_accepted", "num_tested"))
+
+
+def _unit_sums(rows: pd.DataFrame, *columns: str) -> tuple[FloatArray, ...]:
+    """Sums per unit over the rows that have all of the columns."""
+    values = [rows[name].to_numpy(dtype=np.float64) for name in columns]
+    known = ~np.isnan(values).any(axis=0)
+    return group_sums(rows["unit"].to_numpy()[known], *(column[known] for column in values))
+
+
+def _step_counts(cell: pd.DataFrame) -> dict[str, FloatArray]:
+    """[num_rows] drafted, accepted and tested tokens of each sequence; NaN where its steps aren't known."""
+    known = cell["step_proposed"].notna().to_numpy()
+    lists = [cell[name].to_numpy()[known] for name in ("step_proposed", "step_accepted")]
+    lengths = np.array([len(steps) for steps in lists[0]], dtype=np.int64)
+    proposed, accepted = (
+        np.concatenate([np.zeros(0, dtype=np.int64), *(np.asarray(steps) for steps in own)]) for own in lists
+    )
+    counts = {
+        "num_proposed": proposed,
+        "num_accepted": accepted,
+        "num_tested": np.minimum(accepted + 1, proposed),
+    }
+    return {name: _spread(_sums(steps, lengths), known) for name, steps in counts.items()}
+
+
+def _sums(values: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Sums over consecutive stretches of these lengths, which may be 0."""
+    totals = np.concatenate([[0], np.cumsum(values)])
+    ends = np.cumsum(lengths)
+    sums: np.ndarray[Any, Any] = totals[ends] - totals[ends - lengths]
+    return sums
+
+
+def _spread(values: np.ndarray[Any, Any], known: np.ndarray[Any, Any]) -> FloatArray:
+    placed = np.full(known.size, np.nan)
+    placed[known] = values
+    return placed
 
 
 def _units(cell: pd.DataFrame) -> np.ndarray[Any, Any]:

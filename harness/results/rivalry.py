@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.metrics.intervals import Interval, group_sums, speedup_interval
 from harness.results.frames import Frames
-from harness.results.pairing import DECODE, pair, prepare, speedup
+from harness.results.pairing import DECODE, pair, speedup
 
 _TOKENS, _FORWARDS = "num_output_tokens", "num_target_forwards"
 
@@ -34,8 +34,8 @@ def rivalry(cell_frames: Frames, variant_id: str, rival_id: str) -> Rivalry:
         variant_id: the variant.
         rival_id: what it is compared with.
     """
-    cell = prepare(cell_frames.measured)
-    paired = pair(*(cell[cell["variant_id"] == name] for name in (variant_id, rival_id)))
+    (cell,) = cell_frames.prepared
+    paired = pair(*(cell.variants[name] for name in (variant_id, rival_id)))
     columns = [_TOKENS, _FORWARDS, f"{_TOKENS}_baseline", f"{_FORWARDS}_baseline"]
     known = paired.dropna(subset=columns)
     per_forward = speedup_interval(*group_sums(known["unit"], *(known[column] for column in columns)))

@@ -9,7 +9,8 @@ import pandas as pd
 
 from harness.metrics.variance import Components, variance_components
 from harness.results.frames import Frames
-from harness.results.pairing import pair, prepare
+from harness.results.pairing import NO_PAIRS, pair
+from harness.results.prepared import PreparedCell
 
 _SOURCES = ("total", "prompts", "repeats", "drift")
 _COLUMNS = [
@@ -30,20 +31,19 @@ def spread(frames: Frames) -> pd.DataFrame:
     repeat; prompts decoded in one batch are one here, as they share their seconds. `narrowed_by` says what
     the speedup's interval needs: `prompts` or `repeats`; null where one repeat can't tell.
     """
-    baselines = set(frames.variants.loc[frames.variants["is_baseline"].eq(True), "variant_id"])
-    rows = []
-    for cell_id, cell in frames.measured.groupby("cell_id", sort=False):
-        prepared = prepare(cell)
-        baseline = prepared[prepared["variant_id"].isin(baselines)]
-        for variant_id, sample in prepared.groupby("variant_id", sort=False):
-            keys = {"cell_id": cell_id, "variant_id": variant_id}
-            rows.append(keys | _row(sample, baseline, is_baseline=variant_id in baselines))
-    return frames.with_facts(frames.in_order(pd.DataFrame(rows, columns=_COLUMNS)))
+    rows = [
+        {"cell_id": cell.cell_id, "variant_id": variant_id, **_row(cell, variant_id)}
+        for cell in frames.prepared
+        for variant_id in cell.variants
+    ]
+    return frames.in_order(pd.DataFrame(rows, columns=_COLUMNS))
 
 
-def _row(sample: pd.DataFrame, baseline: pd.DataFrame, *, is_baseline: bool) -> dict[str, Any]:
+def _row(cell: PreparedCell, variant_id: str) -> dict[str, Any]:
+    sample = cell.variants[variant_id]
     started = sample.groupby(["repeat", "block"])["started_s"].first()
-    paired = pair(sample, baseline if not is_baseline and len(baseline) else sample)
+    has_own = variant_id not in cell.baseline_ids and len(cell.baseline) > 0
+    paired = cell.paired.get(variant_id, NO_PAIRS) if has_own else pair(sample, sample)
     blocks = paired.groupby(["repeat", "block"]).agg(
         prompt=("prompt_id", "min"),
         tokens=("num_decoded_tokens", "sum"),
@@ -58,7 +58,7 @@ def _row(sample: pd.DataFrame, baseline: pd.DataFrame, *, is_baseline: bool) -> 
     num_repeats = int(sample["repeat"].nunique())
     found: dict[str, Any] = {"num_prompts": sample["prompt_id"].nunique(), "num_repeats": num_repeats}
     found |= _columns("time", variance_components(blocks["prompt"], own, times))
-    if is_baseline or not len(baseline):
+    if not has_own:
         return found
     of_speedup = variance_components(blocks["prompt"], ratio, times)
     return found | _columns("speedup", of_speedup) | {"narrowed_by": _narrowed_by(of_speedup, num_repeats)}

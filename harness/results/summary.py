@@ -19,11 +19,10 @@ from harness.results.frames import Frames
 from harness.results.pairing import (
     DECODE,
     END_TO_END,
+    NO_PAIRS,
     THROUGHPUT,
     acceptance_interval,
     alpha_interval,
-    pair,
-    prepare,
     rate_interval,
     speedup,
 )
@@ -85,14 +84,15 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The rows of one variant that count, and their steps."""
+    """The rows of one variant that count, their steps, and what they pair with."""
 
     rows: pd.DataFrame
     steps: pd.DataFrame
+    paired: pd.DataFrame
 
 
 def summarise(frames: Frames) -> pd.DataFrame:
-    """One row per cell and variant; see docs/results.md for the columns."""
+    """One row per cell and variant, without facts; see docs/results.md for the columns."""
     samples = _samples(frames)
     rows = []
     for cell_id, variants in frames.variants.groupby("cell_id", sort=False):
@@ -103,7 +103,11 @@ def summarise(frames: Frames) -> pd.DataFrame:
             rows.append(
                 {"cell_id": key[0], "variant_id": key[1], **_row(variant, samples.get(key), baseline)}
             )
-    table = _corrected(pd.DataFrame(rows, columns=["cell_id", "variant_id", *OWN_COLUMNS]))
+    return _corrected(pd.DataFrame(rows, columns=["cell_id", "variant_id", *OWN_COLUMNS]))
+
+
+def with_facts_first(frames: Frames, table: pd.DataFrame) -> pd.DataFrame:
+    """Cell and variant facts between the names of a summary's rows and their figures."""
     leading = ["cell_id", "variant_id"]
     joined = frames.with_facts(table)
     middle = [name for name in joined.columns if name not in leading and name not in OWN_COLUMNS]
@@ -133,9 +137,11 @@ def _samples(frames: Frames) -> dict[tuple[Any, ...], _Sample]:
     keys = ["cell_id", "variant_id"]
     steps = dict(iter(frames.steps.groupby(keys, sort=False)))
     samples: dict[tuple[Any, ...], _Sample] = {}
-    for _, cell in frames.measured.groupby("cell_id", sort=False):
-        for key, rows in prepare(cell).groupby(keys, sort=False):
-            samples[key] = _Sample(rows, steps.get(key, frames.steps.iloc[:0]))
+    for cell in frames.prepared:
+        for variant_id, rows in cell.variants.items():
+            key = (cell.cell_id, variant_id)
+            paired = cell.paired.get(variant_id, NO_PAIRS)
+            samples[key] = _Sample(rows, steps.get(key, frames.steps.iloc[:0]), paired)
     return samples
 
 
@@ -200,7 +206,7 @@ def _put_speedups(row: _Row, variant: Mapping[Any, Any], sample: _Sample, baseli
         row.values["num_paired"] = 0
         row.note("speedup: the cell has no ok trial of the baseline")
         return
-    paired = pair(sample.rows, baseline.rows)
+    paired = sample.paired
     row.values["num_paired"] = len(paired)
     if unpaired := len(sample.rows) - len(paired):
         row.note(f"speedup: {unpaired} of {len(sample.rows)} sequences have no ok baseline and are left out")

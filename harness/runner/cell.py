@@ -14,6 +14,7 @@ from harness.errors import HarnessError, StorageError
 from harness.privacy import clean
 from harness.records import CellRecord, Failure, Observation, Phase, Status, Variant
 from harness.results.store import CellWriter, ResultStore
+from harness.runner.derived import keep_derived
 from harness.runner.losslessness import check_lossless
 from harness.runner.machine import watched
 from harness.runner.outputs import Outputs
@@ -279,6 +280,7 @@ class CellRun:
         self._mark_unmeasured("interrupted" if interrupted else "the cell ended before")
         self.record.finished_at = now()
         writer.finish(self.record)
+        keep_derived(writer.folder, self.progress.line)
         for variant in self.plan.variants[1:]:
             line = variant_line(self._label(), variant.variant_id, self.stop.speedup(variant.variant_id))
             self.progress.line(line)
