@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from harness.models.checkpoint import CheckpointFacts, ResolvedModel
     from harness.training.corpus import Answer
     from harness.training.distil import Distiller
+    from harness.training.head_student import HeadStudent
     from harness.training.learner import Learner, TrainingSettings
     from harness.training.student import DistilSettings
 
@@ -212,6 +213,7 @@ def _distilled(
     """
     from harness.models.tokenizer import load_tokenizer
     from harness.training.distil import Distiller
+    from harness.training.head_student import HeadStudent
 
     distiller = Distiller(
         options.out,
