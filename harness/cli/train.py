@@ -213,7 +213,6 @@ def _distilled(
     """
     from harness.models.tokenizer import load_tokenizer
     from harness.training.distil import Distiller
-    from harness.training.head_student import HeadStudent
 
     distiller = Distiller(
         options.out,

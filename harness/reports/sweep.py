@@ -72,12 +72,12 @@ class Sweep:
     @cached_property
     def pace_by_step(self) -> Sequence[Row]:
         """Drafted tokens over the steps."""
-        return rows_of(self._results.pace_by_step())
+        return self._rows(self._results.pace_by_step())
 
     @cached_property
     def pace_shares(self) -> Sequence[Row]:
         """The share of steps at each number of drafted tokens."""
-        return rows_of(self._results.pace_shares())
+        return self._rows(self._results.pace_shares())
 
     def against(self, row: Row, rival: Row) -> Rivalry:
         """A variant over another of the same cell, by their summary rows."""
