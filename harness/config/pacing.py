@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.config.schema import MethodConfig, PairConfig
+from harness.config.schema import HarnessConfig, MethodConfig, PairConfig
 from harness.config.trees import parse_tree
 from harness.config.verification import (
     check_verification,
@@ -13,6 +13,7 @@ from harness.config.verification import (
     verification_options,
 )
 from harness.errors import ConfigError
+from harness.registry import find_method
 
 _BACKEND = "native"
 _MAX_FED = 63
@@ -28,6 +29,17 @@ def drafter_ref(method: MethodConfig, pair: PairConfig) -> str | None:
     """Reference of the draft model or head a method uses."""
     reference: str | None = method.drafter or getattr(pair, pair_field(method))
     return reference
+
+
+def compared(config: HarnessConfig) -> list[tuple[str, MethodConfig]]:
+    """The methods of a cell by their field, without optional ones that the pair has nothing for."""
+    others = [(f"compare[{index}]", method) for index, method in enumerate(config.compare)]
+    kept = [(field, method) for field, method in others if not _left_out(method, config.pair)]
+    return [("method", config.method), *kept]
+
+
+def _left_out(method: MethodConfig, pair: PairConfig) -> bool:
+    return method.optional and find_method(method.name).needs_drafter and drafter_ref(method, pair) is None
 
 
 def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int) -> None:

@@ -102,6 +102,7 @@ class MethodConfig:
         verification: `exact`, or `typical`, which accepts what is plausible and so isn't lossless.
         epsilon: of `typical`: drafted tokens likelier than this stand.
         delta: of `typical`: so do those likelier than delta exp(-entropy); null is sqrt(epsilon).
+        optional: in `compare`, leave the method out where the pair names nothing that it could draft with.
         acceptance: of `synthetic`: alpha, one number or one per position, whose last goes on.
     """
 
@@ -121,6 +122,7 @@ class MethodConfig:
     verification: str = "exact"
     epsilon: float = 0.09
     delta: float | None = None
+    optional: bool = False
     acceptance: Any = None
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from harness.config.engines import check_k_by_batch, check_vllm, quantization_formats
-from harness.config.pacing import check_pacing, drafter_ref, pair_field
+from harness.config.pacing import check_pacing, compared, drafter_ref, pair_field
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
@@ -53,9 +53,8 @@ def validate(config: HarnessConfig) -> None:
     formats = quantization_formats(config.backend.name)
     _one_of("quantization.target", config.quantization.target, formats)
     _one_of("quantization.drafter", config.quantization.drafter, formats)
-    _method(config.method, "method", config)
-    for index, method in enumerate(config.compare):
-        _method(method, f"compare[{index}]", config)
+    for field, method in compared(config):
+        _method(method, field, config)
 
 
 def k_values(method: MethodConfig, *, field: str = "method") -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.config.pacing import drafter_ref, longest_draft, pacing_options
+from harness.config.pacing import compared, drafter_ref, longest_draft, pacing_options
 from harness.config.schema import HarnessConfig, MethodConfig
 from harness.config.validate import k_values
 from harness.config.verification import is_typical
@@ -20,10 +20,9 @@ def variants_of(config: HarnessConfig) -> list[Variant]:
         ConfigError: two variants would have the same name.
     """
     variants = [Variant(BASELINE_METHOD)]
-    for index, method in enumerate([config.method, *config.compare]):
+    for field, method in compared(config):
         if not find_method(method.name).drafts:
             continue
-        field = "method" if index == 0 else f"compare[{index - 1}]"
         variants += [_variant(method, k, config) for k in k_values(method, field=field)]
     names = [variant.variant_id for variant in variants]
     for name in names:

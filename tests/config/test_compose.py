@@ -7,6 +7,7 @@ import pytest
 from harness.cli.compose import compose_cells
 from harness.config.schema import HarnessConfig
 from harness.config.store import register_schemas
+from harness.config.variants import variants_of
 from harness.errors import ConfigError
 from harness.paths import conf_dir, workloads_dir
 
@@ -30,10 +31,8 @@ SWEEPS = {
 }
 
 
-# the default pair has a draft model and no heads, some pairs have heads alone
+# some pairs have heads alone
 BESIDES = {
-    "method=eagle": ["method.drafter=path:head"],
-    "method=medusa": ["method.drafter=path:head"],
     "pair=vicuna_7b_eagle": ["method=eagle"],
     "pair=vicuna_7b_medusa": ["method=medusa"],
 }
@@ -94,7 +93,19 @@ def test_k_temperature_is_three_temperatures_with_all_k_in_one_cell() -> None:
 def test_method_sweep_compares_in_the_same_cell() -> None:
     for cell in compose_cells(["+sweep=method"]):
         assert cell.method.name == "draft_model"
-        assert [(method.name, method.k) for method in cell.compare] == [("ngram", [2, 4, 6, 10])]
+        assert [(method.name, method.k) for method in cell.compare] == [
+            ("eagle", [1, 2, 3, 4]),
+            ("eagle", 4),
+            ("medusa", [1, 2, 3]),
+            ("ngram", [2, 4, 6, 10]),
+        ]
+
+
+def test_a_pair_without_heads_is_compared_without_them() -> None:
+    (cell, _) = compose_cells(["+sweep=method", "pair.eagle=null"])
+    methods = [variant.method for variant in variants_of(cell)]
+    assert "eagle" not in methods
+    assert methods.count("medusa") == 3
 
 
 def test_workload_sweep_is_a_cell_per_workload() -> None:

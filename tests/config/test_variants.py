@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from harness.config.schema import HarnessConfig, MethodConfig, PairConfig
+from harness.config.validate import validate
 from harness.config.variants import variants_of
 from harness.errors import ConfigError
 from harness.records import Variant
@@ -50,6 +51,18 @@ def test_a_method_can_bring_its_own_drafter() -> None:
         config(MethodConfig("draft_model", k=1, drafter="path:own"), MethodConfig("draft_model", k=2))
     )
     assert (own.drafter, pairs.drafter) == ("path:own", "path:d")
+
+
+def test_an_optional_method_needs_something_to_draft_with() -> None:
+    method, head = MethodConfig("ngram", k=2), MethodConfig("eagle", k=3, optional=True)
+    cell = config(method, head, MethodConfig("ngram", k=4))
+    assert ids(variants_of(cell)) == ["autoregressive", "ngram-k2", "ngram-k4"]
+    validate(cell)
+    cell.pair.eagle = "path:e"
+    assert ids(variants_of(cell)) == ["autoregressive", "ngram-k2", "eagle-k3", "ngram-k4"]
+    cell.pair.eagle, head.optional = None, False
+    with pytest.raises(ConfigError, match=r"compare\[0\]\.drafter: must name what eagle drafts with"):
+        validate(cell)
 
 
 def test_the_same_variant_twice_is_refused() -> None:
