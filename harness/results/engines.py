@@ -49,7 +49,8 @@ def across_engines(frames: Frames, sums_of: Callable[[Collection[str]], pd.DataF
         return pd.DataFrame(columns=COLUMNS)
     work = [name for name in _WORK if name in cells.columns]
     rows: list[dict[str, Any]] = []
-    for number, (_, group) in enumerate(cells.groupby(work, dropna=False, sort=False)):
+    groups = cells.groupby(work, dropna=False, sort=False) if cells["backend"].nunique() > 1 else ()
+    for number, (_, group) in enumerate(groups):
         if group["backend"].nunique() > 1:
             rows += _group(frames.with_facts(sums_of(set(group["cell_id"]))), number)
     return frames.with_facts(pd.DataFrame(rows, columns=COLUMNS))

@@ -42,6 +42,8 @@ def planned(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_says_what_to_run_and_loads_nothing(planned: Path) -> None:
     html = (planned / "plan.html").read_text()
     page = PageReader(html)
+    titles = [line for line in (planned / "plan.md").read_text().splitlines() if line.startswith("## ")]
+    assert len(titles) == len(page.sections)
     assert list(page.sections) == [
         "summary",
         "fleets",
