@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.reports.build import build_report
+from harness.reports.index import write_index
 from harness.reports.terminal import summary_table
 from harness.results import load
 
@@ -18,6 +19,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     out = options.out or Path("reports") / options.results.resolve().name
     page = build_report(options.results, out)
+    if options.out is None:
+        write_index(out.parent)
     print(summary_table(load(options.results)))
     print(f"report: {page}")
     return 0

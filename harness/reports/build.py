@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.reports.page import page_of, render
+from harness.reports.capacity import read_advice
+from harness.reports.html import render
+from harness.reports.page import page_of
 from harness.reports.sweep import Sweep
 from harness.results import load
 from harness.results.storage import storage_errors, write_atomic
@@ -26,7 +28,7 @@ def build_report(results_dir: Path, out_dir: Path) -> Path:
         ResultFormatError: no cells are there, or they can't be read.
         StorageError: the page can't be written.
     """
-    text = render(page_of(Sweep(load(results_dir))))
+    text = render(page_of(Sweep(load(results_dir)), advice=read_advice(out_dir)))
     with storage_errors(out_dir):
         out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / REPORT_FILE

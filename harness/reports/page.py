@@ -1,15 +1,14 @@
-"""The order of the page, and the page as HTML."""
+"""The order of the page: the decision first, then what it rests on, then the detail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from collections.abc import Callable, Sequence
 
 from harness.privacy import clipped
 from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.capacity import Advice, capacity_section
 from harness.reports.cautions import is_simulated
 from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
@@ -18,6 +17,7 @@ from harness.reports.findings import findings_section
 from harness.reports.glossary import glossary_section
 from harness.reports.listings import results_section
 from harness.reports.losslessness import lossless_section
+from harness.reports.methods import methods_section
 from harness.reports.provenance import environment_section, failures_section
 from harness.reports.quantization import quantization_section
 from harness.reports.summary import subtitle, summary_section
@@ -25,48 +25,49 @@ from harness.reports.sweep import Sweep
 from harness.reports.timings import cold_start_section, efficiency_section, latency_section
 from harness.reports.words import headline
 
-_SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
+_Sections = tuple[Callable[[Sweep], Section], ...]
+_EVIDENCE: _Sections = (
     summary_section,
-    findings_section,
     speedup_section,
     acceptance_section,
     positions_section,
+    tasks_section,
+    methods_section,
+    ceiling_section,
     batches_section,
     quantization_section,
-    tasks_section,
-    ceiling_section,
+    engines_section,
     prediction_section,
     split_section,
-    cold_start_section,
     latency_section,
-    engines_section,
-    results_section,
+    cold_start_section,
+)
+_DETAIL: _Sections = (
     lossless_section,
+    findings_section,
     failures_section,
-    environment_section,
+    results_section,
     efficiency_section,
+    environment_section,
 )
 
 
-def page_of(sweep: Sweep) -> Page:
-    """Everything the report says, ready to lay out."""
+def page_of(sweep: Sweep, *, advice: Sequence[Advice] = ()) -> Page:
+    """Everything the report says, ready to lay out.
+
+    Args:
+        sweep: what was measured.
+        advice: of the capacity plan, where one was made.
+    """
     told = headline(sweep.series)
     return Page(
         title=f"Speculative decoding: {clipped(sweep.name, 80)}",
         subtitle=subtitle(sweep),
         headline=f"Simulated, not measured. {told}" if is_simulated(sweep) else told,
-        sections=[*(section(sweep) for section in _SECTIONS), glossary_section()],
+        sections=[
+            *(section(sweep) for section in _EVIDENCE),
+            capacity_section(sweep, advice),
+            *(section(sweep) for section in _DETAIL),
+            glossary_section(),
+        ],
     )
-
-
-def render(page: Page) -> str:
-    """The page as one HTML document that loads nothing."""
-    environment = Environment(
-        loader=PackageLoader("harness.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("report.html.j2").render(page=page)
-    return "\n".join(line for line in text.splitlines() if line.strip()) + "\n"
