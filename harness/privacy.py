@@ -17,7 +17,7 @@ _HOME = re.compile(r"[/\\]+(?:home|Users)[/\\]+[^/\\\s\"'`<>|,;:()]+")
 _FILE_URL = re.compile(r"file:/{2,3}[^\s\"'<>]*")
 _ANCHORS = ("site-packages", "dist-packages", "harness")
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 _TOO_PLAIN = frozenset(
     {"root", "user", "admin", "ubuntu", "runner", "localhost", "model", "main", "test", "data"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.capacity.plan import make_plan
 from harness.capacity.settings import GROUPS, group_names, load_settings
 from harness.capacity.validation_table import read_validation
+from harness.reports.index import write_index
 from harness.reports.plan_build import write_plan
 from harness.reports.plan_terminal import plan_table
 from harness.results import load
@@ -26,6 +27,8 @@ def main(arguments: list[str]) -> int:
     plan = make_plan(load(options.results), settings)
     out = options.out or Path("reports") / plan.name
     page = write_plan(plan, out, read_validation(options.results))
+    if options.out is None:
+        write_index(out.parent)
     print(plan_table(plan))
     print(f"plan: {page}")
     return 0 if any(one.recommended for one in plan.configurations) else _EXIT_LIMITS_NOT_MET

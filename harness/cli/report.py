@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.cli.report_runs import write_runs
 from harness.findings import keep
 from harness.reports.build import write_report
+from harness.reports.index import write_index
 from harness.reports.sweep import Sweep
 from harness.reports.terminal import table_of
 from harness.results import load
@@ -34,11 +35,14 @@ def main(arguments: list[str]) -> int:
         for file in path.glob(f"*/{CELL_FILE}"):
             keep(file.parent)
     out = options.out or Path("reports") / "-vs-".join(path.resolve().name for path in options.results)
-    if len(options.results) > 1:
-        print(f"report: {write_runs([load(path) for path in options.results], out)}")
-        return 0
-    sweep = Sweep(load(options.results[0]))
-    page = write_report(sweep, out)
-    print(table_of(sweep))
+    runs = [load(path) for path in options.results]
+    if len(runs) > 1:
+        page = write_runs(runs, out)
+    else:
+        sweep = Sweep(runs[0])
+        page = write_report(sweep, out)
+        print(table_of(sweep))
+    if options.out is None:
+        write_index(out.parent)
     print(f"report: {page}")
     return 0

@@ -12,6 +12,7 @@ from harness.config.schema import HarnessConfig
 from harness.errors import ConfigError, HarnessError, StorageError
 from harness.records import CellRecord, Status
 from harness.reports.build import build_report
+from harness.reports.index import write_index
 from harness.reports.terminal import summary_table
 from harness.results import load
 from harness.results.store import ResultStore
@@ -102,6 +103,7 @@ class Sweep:
     def _report(self) -> bool:
         try:
             page = build_report(self._store.path, Path(self._config.reports_dir) / self._store.name)
+            write_index(Path(self._config.reports_dir))
             print(summary_table(load(self._store.path)))
             print(f"report: {page}")
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from harness.reports.index import write_index
 from harness.reports.trend import build_trend
 
 
@@ -17,9 +18,12 @@ def main(arguments: list[str]) -> int:
         nargs="+",
         help="folders of runs, such as results/nightly, or one that holds several",
     )
-    parser.add_argument("--out", type=Path, default=Path("reports/trend"), help="default: %(default)s")
+    parser.add_argument("--out", type=Path, help="where to write; reports/trend by default")
     options = parser.parse_args(arguments)
-    page, changes = build_trend(options.results, options.out)
+    out = options.out or Path("reports/trend")
+    page, changes = build_trend(options.results, out)
+    if options.out is None:
+        write_index(out.parent)
     for sentence in changes:
         print(sentence)
     print(f"report: {page}")

@@ -66,11 +66,12 @@ class Course:
 def batches_section(sweep: Sweep) -> Section:
     """Speedup over the batch size with the crossing marked, and throughput against latency."""
     if "batch_size" not in sweep.varying:
-        return Section(IDENTIFIER, TITLE, omitted="Left out: all cells have the same batch size.")
+        reason = "All cells have the same batch size."
+        return Section(IDENTIFIER, TITLE, omitted=reason, measure="+sweep=batch")
     found = courses(sweep)
     drafting = [course for course in found if not course.is_baseline and _judged(course)]
     if not drafting:
-        return Section(IDENTIFIER, TITLE, omitted="Left out: no variant has a speedup.")
+        return Section(IDENTIFIER, TITLE, omitted="No variant has a speedup.")
     items = []
     for place, panel in enumerate(dict.fromkeys(course.panel for course in drafting)):
         within = [course for course in found if course.panel == panel]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from markupsafe import Markup
 
-from harness.reports.display import MISSING
+from harness.reports.display import MISSING, quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table cell: its text and its tone, `pays`, `costs`, `unclear`, `muted` or none."""
+    """One table cell: its text, its tone (`pays`, `costs`, `unclear`, `muted` or none), a relative link."""
 
     text: str
     tone: str = ""
+    link: str = ""
+
+    @property
+    def quantity(self) -> float | None:
+        """The number that the text starts with, in base units: what the column is sorted by."""
+        return quantity(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,14 @@ class Figures:
     items: Sequence[Figure]
     legend: Sequence[Key]
     table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Questions that a reader comes with, and the sentences that answer each."""
+
+    kind: ClassVar[str] = "decision"
+    items: Sequence[tuple[str, Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +134,51 @@ class Notice:
     heading: str = ""
 
 
-Block = Table | Figures | Prose | Bullets | Facts | Verbatim | Notice
+Block = Table | Figures | Decision | Prose | Bullets | Facts | Verbatim | Notice
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled part of the page. `omitted` says why it has no content."""
+    """A titled part of the page.
+
+    Attributes:
+        identifier: unique in the page; links end with it.
+        title: also its name in the contents.
+        lead: what the section shows, in a sentence or two.
+        blocks: its content.
+        omitted: why it has none; such a section isn't shown.
+        measure: the arguments of `python -m harness` that would give it content.
+    """
 
     identifier: str
     title: str
     lead: str = ""
     blocks: Sequence[Block] = ()
     omitted: str = ""
+    measure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The whole report."""
+    """The whole report; `kind` is what a list of reports calls it."""
 
     title: str
     subtitle: str
     headline: str
     sections: Sequence[Section] = field(default_factory=tuple)
+    kind: str = "sweep"
+
+    @property
+    def shown(self) -> list[Section]:
+        """The sections that have content."""
+        return [section for section in self.sections if not section.omitted]
+
+    @property
+    def unmeasured(self) -> list[Section]:
+        """The sections without content that a command would give some."""
+        return [section for section in self.sections if section.omitted and section.measure]
 
 
-def entry(text: str, tone: str = "") -> Entry:
+def entry(text: str, tone: str = "", *, link: str = "") -> Entry:
     """A table cell; a missing value is toned down."""
-    return Entry(text, tone or ("muted" if text == MISSING else ""))
+    return Entry(text, tone or ("muted" if text == MISSING else ""), link)

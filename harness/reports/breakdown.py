@@ -23,6 +23,9 @@ from harness.reports.series import Series, panels
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text
 
+_PREDICTION = "Measured and predicted speedup"
+_PARTS = ("draft", "verify", "other")
+
 
 def tasks_section(sweep: Sweep) -> Section:
     """Speedup and acceptance by task, at each series' recommended k."""
@@ -30,7 +33,8 @@ def tasks_section(sweep: Sweep) -> Section:
     rows = [row for row in sweep.tasks if (row["cell_id"], row["variant_id"]) in chosen]
     names = sorted({str(row["task"]) for row in rows})
     if len(names) < 2:
-        return Section("tasks", "By task", omitted="Left out: the prompts are of a single task.")
+        reason = "The prompts are of a single task."
+        return Section("tasks", "By task", omitted=reason, measure="workload=all_tasks")
     items = []
     shown = [clipped(name, 40) for name in names]
     for measure in (SPEEDUP_MEASURE, ACCEPTANCE_MEASURE):
@@ -45,7 +49,7 @@ def tasks_section(sweep: Sweep) -> Section:
                 identifier = f"tasks-{measure.column}-{place}"
                 items.append(drawn(drawing, identifier, title=f"{measure.title} by task", note=panel))
     if not items:
-        return Section("tasks", "By task", omitted="Left out: no speedup is known by task.")
+        return Section("tasks", "By task", omitted="No speedup is known by task.")
     lead = "At the recommended k of each series, over the prompts of each task alone."
     block = Figures(items, legend(list(chosen.values()), dashed=False), _tasks_table(sweep, rows))
     return Section("tasks", "By task", lead, [block])
@@ -66,8 +70,8 @@ def prediction_section(sweep: Sweep) -> Section:
         one for one in sweep.series if any(number(row.get(name)) for row in one.rows for name in columns)
     ]
     if not series:
-        reason = "Left out: the backend reports no step times, so there is no cost to predict from."
-        return Section("prediction", "Measured and predicted speedup", omitted=reason)
+        reason = "The backend reports no step times, so there is no cost to predict from."
+        return Section("prediction", _PREDICTION, omitted=reason, measure="backend=native")
     items = []
     for column, how in columns.items():
         for place, (panel, own) in enumerate(panels(series).items()):
@@ -79,7 +83,7 @@ def prediction_section(sweep: Sweep) -> Section:
                     drawn(drawing, f"{column}-{place}", title="Measured against predicted", note=note)
                 )
     block = Figures(items, legend(series, dashed=False), _prediction_table(series))
-    return Section("prediction", "Measured and predicted speedup", lead, [block])
+    return Section("prediction", _PREDICTION, lead, [block])
 
 
 def split_section(sweep: Sweep) -> Section:
@@ -97,13 +101,14 @@ def split_section(sweep: Sweep) -> Section:
             continue
         rows += known
         shares = [_shares(row) for row in known]
-        drawing = plots.stacked([variant_label(row) for row in known], shares)
+        drawing = plots.stacked([variant_label(row) for row in known], shares, parts=_PARTS)
         note = sweep.labels[cell["cell_id"]] if sweep.has_many_cells else ""
         items.append(drawn(drawing, f"split-{place}", title="Decode time by part", note=note))
     if not items:
-        return Section("split", "Time split", omitted="Left out: the backend reports no step times.")
-    keys = [Key(svg.part_swatch(i, name), name) for i, name in enumerate(("draft", "verify", "other"))]
-    columns = [Column("draft"), Column("verify"), Column("other")]
+        reason = "The backend reports no step times."
+        return Section("split", "Time split", omitted=reason, measure="backend=native")
+    keys = [Key(svg.part_swatch(i, name), name) for i, name in enumerate(_PARTS)]
+    columns = [Column(name) for name in _PARTS]
     table = folded_table(
         "Decode time by part, in numbers", sweep, rows, columns, lambda row: map(percent, _shares(row))
     )
@@ -126,7 +131,7 @@ def _prediction_points(one: Series, column: str) -> tuple[Point, ...]:
 
 
 def _shares(row: Row) -> list[float]:
-    return [max(number(row.get(f"{part}_share")) or 0.0, 0.0) for part in ("draft", "verify", "other")]
+    return [max(number(row.get(f"{part}_share")) or 0.0, 0.0) for part in _PARTS]
 
 
 def _tasks_table(sweep: Sweep, rows: Sequence[Row]) -> Table:

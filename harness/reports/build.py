@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.reports.capacity import read_advice
 from harness.reports.excerpt import TABLES_FOLDER
 from harness.reports.page import page_of
 from harness.reports.publish import publish
@@ -37,7 +38,7 @@ def build_report(results_dir: Path, out_dir: Path) -> Path:
 
 def write_report(sweep: Sweep, out_dir: Path) -> Path:
     """Write the report of loaded results; see `build_report`."""
-    path = publish(page_of(sweep), out_dir)
+    path = publish(page_of(sweep, advice=read_advice(out_dir)), out_dir)
     _replace_tables(sweep.whole_tables if sweep.is_cut else {}, out_dir / TABLES_FOLDER)
     return path
 

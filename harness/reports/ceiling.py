@@ -14,8 +14,8 @@ def ceiling_section(sweep: Sweep) -> Section:
     """The best fixed k, the best k of each prompt, and adaptive k, side by side."""
     title = "Choosing k"
     if not sweep.ceilings:
-        reason = "Left out: it compares several k of one method, decoded one sequence at a time."
-        return Section("choosing-k", title, omitted=reason)
+        reason = "It compares several k of one method, decoded one sequence at a time."
+        return Section("choosing-k", title, omitted=reason, measure="method.k=[1,2,4]")
     body = [_compared(sweep, row) for row in sweep.ceilings]
     cell = [Column("cell", numeric=False)] if sweep.has_many_cells else []
     columns = [

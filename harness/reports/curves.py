@@ -46,7 +46,9 @@ def acceptance_section(sweep: Sweep) -> Section:
 def _over_k(sweep: Sweep, measure: Measure, *, identifier: str, title: str, lead: str) -> Section:
     series = [one for one in sweep.series if points_of(one, measure)]
     if not series:
-        return Section(identifier, title, omitted=f"Left out: no variant has a {measure.title.lower()}.")
+        return Section(
+            identifier, title, omitted=f"No variant has a {measure.title.lower()}.", measure=measure.remedy
+        )
     table = _series_table(f"{measure.title} by k, in numbers", series, measure)
     if not has_curve(series):
         drawing = plots.dots([one.label for one in series], [_row_line(series, measure)], scale=measure.scale)
@@ -72,8 +74,8 @@ def positions_section(sweep: Sweep) -> Section:
     )
     found = [(one, rows) for one in sweep.series if len(rows := _largest_k_positions(sweep, one)) > 1]
     if not found:
-        reason = "Left out: no variant drafts more than one token, or its steps aren't known."
-        return Section("positions", "Acceptance by position", omitted=reason)
+        reason = "No variant drafts more than one token, or its steps aren't known."
+        return Section("positions", "Acceptance by position", omitted=reason, measure="method.k=4")
     items = []
     grouped = panels([one for one, _ in found])
     for place, (panel, own) in enumerate(grouped.items()):

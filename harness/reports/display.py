@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 MISSING = "\N{EN DASH}"
 """Stands where a value is unknown; the reason is given beside it."""
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_FACTORS = {"%": 0.01, "us": 1e-6, "ms": 1e-3, "min": 60.0} | {
+    unit: 1024.0**power for power, unit in enumerate(_BYTE_UNITS)
+}
+_QUANTITY = re.compile(r"(?:[<>] ?)?(?P<digits>[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?) ?(?P<unit>[A-Za-z%]*)")
 
 
 def number(value: object) -> float | None:
@@ -105,6 +110,14 @@ def fact(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
+
+
+def quantity(text: str) -> float | None:
+    """The number that a text starts with, in base units (seconds, bytes, shares of 1); None without one."""
+    found = _QUANTITY.match(text)
+    if found is None:
+        return None
+    return float(found["digits"].replace(",", "")) * _FACTORS.get(found["unit"], 1.0)
 
 
 def with_interval(values: Sequence[object], write: Callable[[object], str]) -> str:

@@ -22,15 +22,16 @@ ACCEPTANCE = Scale("acceptance rate", "share")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A summary column with an interval, and how it is drawn and written."""
+    """A summary column with an interval, how it is drawn and written, and how to get it measured."""
 
     column: str
     scale: Scale
     title: str
+    remedy: str
 
 
-SPEEDUP_MEASURE = Measure("speedup", SPEEDUP, "Decode speedup")
-ACCEPTANCE_MEASURE = Measure("acceptance_rate", ACCEPTANCE, "Acceptance rate")
+SPEEDUP_MEASURE = Measure("speedup", SPEEDUP, "Decode speedup", "+sweep=k_temperature")
+ACCEPTANCE_MEASURE = Measure("acceptance_rate", ACCEPTANCE, "Acceptance rate", "backend=native")
 
 
 def legend(series: Sequence[Series], *, dashed: bool = True) -> list[Key]:

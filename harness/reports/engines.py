@@ -38,8 +38,8 @@ _REMARKS = (
 def engines_section(sweep: Sweep) -> Section:
     """Speed, acceptance, cold start and memory of work that several engines did."""
     if not sweep.engines:
-        reason = "Left out: no two engines did the same work."
-        return Section("engines", _TITLE, omitted=reason)
+        reason = "No two engines did the same work."
+        return Section("engines", _TITLE, omitted=reason, measure="+sweep=engines")
     groups = list(dict.fromkeys(row["group"] for row in sweep.engines))
     blocks: list[Block] = [
         _table(sweep, [r for r in sweep.engines if r["group"] == group]) for group in groups

@@ -233,10 +233,8 @@ def _divergences(sweep: Sweep) -> Table:
 def _agreement_section(sweep: Sweep) -> Section:
     """Results stored without a check: how many greedy outputs are the baseline's."""
     if not sweep.agreement:
-        reason = (
-            "Left out: the lossless check was off, and no cell ran at temperature 0 with its tokens stored."
-        )
-        return Section("lossless", TITLE, omitted=reason)
+        reason = "The lossless check was off, and no cell ran at temperature 0 with its tokens stored."
+        return Section("lossless", TITLE, omitted=reason, measure="lossless.enabled=true")
     names = ("equal prompts", "share", "first differing token", "in prompt", "median differing token")
     columns = [*variant_columns(sweep), *(Column(name, numeric=name != "in prompt") for name in names)]
     body = [[*variant_entries(sweep, row), *_agreement_entries(row)] for row in sweep.agreement]

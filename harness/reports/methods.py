@@ -39,7 +39,9 @@ def methods_section(sweep: Sweep) -> Section:
     """A row per method and cell, tokens per forward against speedup, and what tells the methods apart."""
     compared = [own for own in _by_cell(sweep).values() if len({_method(one) for one in own}) > 1]
     if not compared:
-        return Section(IDENTIFIER, TITLE, omitted="It compares drafting methods, and no cell has two.")
+        return Section(
+            IDENTIFIER, TITLE, omitted="No cell has two drafting methods.", measure="+sweep=method"
+        )
     shown = [one for own in compared for one in own]
     told = Bullets([text for own in compared for text in _told(sweep, own)], title="What tells them apart")
     table = _table(sweep, shown)

@@ -28,7 +28,7 @@ def pacing_section(sweep: Sweep) -> Section:
     """Mean k over the steps, the share of steps at each k, and adaptive k against the best fixed one."""
     adaptive = [row for row in sweep.variants if is_adaptive(row) and number(row.get("speedup")) is not None]
     if not adaptive:
-        return Section(IDENTIFIER, TITLE, omitted="No variant adapts its k.")
+        return Section(IDENTIFIER, TITLE, omitted="No variant adapts its k.", measure="+sweep=adaptive")
     told = [text for row in adaptive for text in _told(sweep, row)]
     blocks: list[Block] = [Bullets(told, title="Is adaptive k as fast as the best fixed k?")] if told else []
     tables = [_shares_table(sweep, adaptive)]

@@ -1,15 +1,14 @@
-"""The order of the page, and the page as HTML."""
+"""The order of the page: the decision first, then what it rests on, then the detail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from collections.abc import Callable, Iterator, Sequence
 
 from harness.privacy import clipped
 from harness.reports.batches import batches_section
 from harness.reports.blocks import Page, Section
 from harness.reports.breakdown import prediction_section, split_section, tasks_section
+from harness.reports.capacity import Advice, capacity_section
 from harness.reports.cautions import is_simulated
 from harness.reports.ceiling import ceiling_section
 from harness.reports.curves import acceptance_section, positions_section, speedup_section
@@ -29,63 +28,63 @@ from harness.reports.timings import cold_start_section, efficiency_section, late
 from harness.reports.trees import trees_section
 from harness.reports.words import headline
 
-_SECTIONS: tuple[Callable[[Sweep], Section], ...] = (
+_Sections = tuple[Callable[[Sweep], Section], ...]
+_EVIDENCE: _Sections = (
     summary_section,
-    findings_section,
     speedup_section,
     acceptance_section,
     positions_section,
+    tasks_section,
     methods_section,
     trees_section,
-    batches_section,
-    quantization_section,
-    tasks_section,
     ceiling_section,
     pacing_section,
+    batches_section,
+    quantization_section,
+    engines_section,
     prediction_section,
     split_section,
-    cold_start_section,
     latency_section,
-    engines_section,
-    results_section,
+    cold_start_section,
+)
+_DETAIL: _Sections = (
     lossless_section,
+    findings_section,
     failures_section,
-    environment_section,
+    results_section,
     efficiency_section,
+    environment_section,
 )
 
 _OF_EVERY_CELL = (summary_section, findings_section, failures_section, environment_section)
 
 
-def page_of(sweep: Sweep) -> Page:
-    """Everything the report says, ready to lay out."""
+def page_of(sweep: Sweep, *, advice: Sequence[Advice] = ()) -> Page:
+    """Everything the report says, ready to lay out.
+
+    Args:
+        sweep: what was measured.
+        advice: of the capacity plan, where one was made.
+    """
     told = headline(sweep.series)
     return Page(
         title=f"Speculative decoding: {clipped(sweep.name, 80)}",
         subtitle=subtitle(sweep),
         headline=f"Simulated, not measured. {told}" if is_simulated(sweep) else told,
-        sections=[*_sections(sweep), glossary_section()],
+        sections=[
+            *_sections(sweep, _EVIDENCE),
+            capacity_section(sweep, advice),
+            *_sections(sweep, _DETAIL),
+            glossary_section(),
+        ],
     )
 
 
-def _sections(sweep: Sweep) -> Iterator[Section]:
-    for section in _SECTIONS:
+def _sections(sweep: Sweep, wanted: _Sections) -> Iterator[Section]:
+    for section in wanted:
         if section in _OF_EVERY_CELL or not sweep.is_cut:
             yield section(sweep)
         else:
             yield excerpted(section(sweep.excerpt), sweep)
         if section is summary_section and sweep.is_cut:
             yield overview_section(sweep)
-
-
-def render(page: Page) -> str:
-    """The page as one HTML document that loads nothing."""
-    environment = Environment(
-        loader=PackageLoader("harness.reports", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("report.html.j2").render(page=page)
-    return "\n".join(line for line in text.splitlines() if line.strip()) + "\n"

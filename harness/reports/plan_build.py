@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.capacity.plan import Plan
 from harness.capacity.validation_table import ValidationTable
-from harness.reports.page import render
+from harness.reports.html import render
 from harness.reports.plan_document import plan_json
 from harness.reports.plan_page import plan_page
 from harness.reports.publish import write_texts

@@ -55,6 +55,7 @@ def plan_page(plan: Plan, validation: ValidationTable | None = None) -> Page:
             calibration_section(named),
             _assumptions(plan),
         ],
+        kind="plan",
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from harness.reports import svg
+from harness.reports.display import seconds, with_interval
 from harness.reports.plots import WIDTH_IN
 from harness.reports.svg import Style
 
@@ -45,9 +46,11 @@ def load_plot(
         for load, value, low, high in zip(line.loads, line.values, line.lows, line.highs, strict=True):
             if low is not None and high is not None:
                 axes.plot([load, load], [max(low, 0.0), high], color=style.colour, linewidth=1.2)
+            told = f"{line.name}, {load:.3g} requests/s: {with_interval((value, low, high), seconds)}"
             axes.plot(
                 [load],
                 [value],
+                gid=svg.told(told),
                 marker=style.marker,
                 markersize=4.5,
                 linestyle="none",

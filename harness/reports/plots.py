@@ -10,9 +10,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import Formatter, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import Formatter, MaxNLocator, NullLocator, PercentFormatter, ScalarFormatter
 
 from harness.reports import svg
+from harness.reports.display import decimal, percent, rate, ratio, with_interval
 from harness.reports.svg import Style
 
 WIDTH_IN = 5.0
@@ -44,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What an axis measures: its label, `ratio` or `share`, and a reference value worth a line."""
+    """What an axis measures: its label, `ratio`, `share` or `plain`, and a reference value worth a line."""
 
     label: str
     kind: str = "ratio"
@@ -57,6 +58,11 @@ class Scale:
         values = [end for end in ends if end is not None] + [r for r in (self.reference,) if r is not None]
         margin = 0.06 * (max(values) - min(values)) or 0.05
         return replace(self, limits=(min(values) - margin, max(values) + margin))
+
+    def written(self, point: Point) -> str:
+        """A value on this scale with its interval, as the tables have it."""
+        write = {"ratio": ratio, "share": percent}.get(self.kind, decimal if point.y < 100 else rate)
+        return with_interval((point.y, point.low, point.high), write)
 
 
 def lines(
@@ -92,7 +98,8 @@ def lines(
             linewidth=1.5,
         )
         for x, point in zip(xs, points, strict=True):
-            _vertical_point(axes, x, point, line.style)
+            at = f"{x_label.partition(',')[0]} {tick_text(point.x)}"
+            _vertical_point(axes, x, point, line.style, told=_told(line.name, at, scale.written(point)))
     axes.set_xticks(_thinned(ticks), [tick_text(tick) for tick in _thinned(ticks)])
     axes.set_xlabel(x_label)
     axes.grid(visible=False, axis="x")
@@ -117,7 +124,8 @@ def dots(rows: Sequence[str], series: Sequence[Line], *, scale: Scale) -> Figure
             at = point.x + shift
             if point.low is not None and point.high is not None:
                 axes.plot([point.low, point.high], [at, at], color=line.style.colour, linewidth=1.2)
-            axes.plot([point.y], [at], **_marker(line.style, point))
+            text = _told(rows[round(point.x)], line.name, scale.written(point))
+            axes.plot([point.y], [at], **_marker(line.style, point, told=text))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), [svg.label(row) for row in rows])
     axes.grid(visible=False, axis="y")
@@ -125,19 +133,21 @@ def dots(rows: Sequence[str], series: Sequence[Line], *, scale: Scale) -> Figure
     return figure
 
 
-def stacked(rows: Sequence[str], shares: Sequence[Sequence[float]]) -> Figure:
+def stacked(rows: Sequence[str], shares: Sequence[Sequence[float]], *, parts: Sequence[str]) -> Figure:
     """Horizontal bars of parts that add to the whole, each labelled where there is room.
 
     Args:
         rows: names from top to bottom.
         shares: per row, the parts' shares in drawing order, each 0..1.
+        parts: what the shares are of.
     """
     figure = svg.new_figure(WIDTH_IN, 0.7 + 0.27 * len(rows))
     axes = figure.axes[0]
-    for row, parts in enumerate(shares):
+    for row, own in enumerate(shares):
         start = 0.0
-        for part, share in enumerate(parts):
-            axes.barh(row, share, left=start, height=0.7, color=svg.PART_COLOURS[part], edgecolor=svg.SURFACE)
+        for part, share in enumerate(own):
+            (bar,) = axes.barh(row, share, left=start, height=0.7, color=svg.PART_COLOURS[part])
+            bar.set(edgecolor=svg.SURFACE, gid=_told(rows[row], parts[part], percent(share)))
             if share >= 0.12:
                 text = f"{100 * share:.0f}%"
                 middle = start + share / 2
@@ -173,7 +183,8 @@ def against(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
     axes.plot(ends, ends, color=svg.MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
     for line in series:
         for point in line.points:
-            _vertical_point(axes, point.x, point, line.style)
+            text = f"{Scale('').written(point)}, predicted {ratio(point.x)}"
+            _vertical_point(axes, point.x, point, line.style, told=_told(line.name, "", text))
     axes.set_xlim(*ends)
     axes.set_ylim(*ends)
     axes.set_xlabel(x_label)
@@ -198,7 +209,8 @@ def tradeoff(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
         xs, ys = [point.x for point in line.points], [point.y for point in line.points]
         axes.plot(xs, ys, color=line.style.colour, linestyle=line.style.line, linewidth=1.5)
         for point in line.points:
-            axes.plot([point.x], [point.y], **_marker(line.style, point))
+            text = f"{rate(point.y)} ({y_label}), {decimal(point.x)} ({x_label})"
+            axes.plot([point.x], [point.y], **_marker(line.style, point, told=_told(line.name, "", text)))
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x_label)
@@ -206,14 +218,20 @@ def tradeoff(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
     return figure
 
 
-def _vertical_point(axes: Axes, x: float, point: Point, style: Style) -> None:
+def _told(name: str, at: str, value: str) -> str:
+    """What a mark says when pointed at: whose it is, where, and its value."""
+    return svg.told(f"{', '.join(part for part in (name, at) if part)}: {value}")
+
+
+def _vertical_point(axes: Axes, x: float, point: Point, style: Style, *, told: str) -> None:
     if point.low is not None and point.high is not None:
         axes.plot([x, x], [point.low, point.high], color=style.colour, linewidth=1.2)
-    axes.plot([x], [point.y], **_marker(style, point))
+    axes.plot([x], [point.y], **_marker(style, point, told=told))
 
 
-def _marker(style: Style, point: Point) -> dict[str, Any]:
+def _marker(style: Style, point: Point, *, told: str) -> dict[str, Any]:
     return {
+        "gid": told,
         "marker": style.marker,
         "markersize": 6.5 if point.chosen else 5.0,
         "markerfacecolor": style.colour if point.chosen else svg.SURFACE,
@@ -263,6 +281,8 @@ def _share_limits(low: float, high: float) -> tuple[float, float]:
 
 
 def _formatter(scale: Scale) -> Formatter:
+    if scale.kind == "plain":
+        return ScalarFormatter(useOffset=False)
     return PercentFormatter(1.0, decimals=0) if scale.kind == "share" else _RatioFormatter()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.reports.blocks import Page
-from harness.reports.page import render
+from harness.reports.html import render
 from harness.reports.twins import as_json, as_markdown
 from harness.results.storage import storage_errors, write_atomic
 

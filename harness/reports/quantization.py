@@ -25,7 +25,8 @@ _RATE_NOTE = (
 def quantization_section(sweep: Sweep) -> Section:
     """One row per cell and method: what its weight formats give and what they cost."""
     if all(fact(cell.get(name)) == "none" for cell in sweep.cells for name in _FACTS):
-        return Section(IDENTIFIER, TITLE, omitted="Left out: no weights were quantised.")
+        reason = "No weights were quantised."
+        return Section(IDENTIFIER, TITLE, omitted=reason, measure="+sweep=quantization")
     columns = [
         Column("target", numeric=False),
         Column("drafter", numeric=False),

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from harness.privacy import clipped
-from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table, entry
+from harness.reports.blocks import Block, Bullets, Column, Entry, Prose, Section, Table, entry
 from harness.reports.cautions import cautions
+from harness.reports.decision import THRESHOLDS, decision
 from harness.reports.display import MISSING, count, k_is, percent, rate
 from harness.reports.findings import measurement_sentences
 from harness.reports.labels import Row, phrase
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
-from harness.reports.words import advice, interval_text, joined, verdict, verdict_text
+from harness.reports.words import interval_text, joined, verdict, verdict_text
 
-_MOST_SENTENCES = 12
 _IN_SUBTITLE = ("target", "backend", "device", "dtype", "workload")
 
 
 def summary_section(sweep: Sweep) -> Section:
-    """Recommendations in words and numbers, then the cautions."""
+    """What to do, how sure and why; the same in numbers with the thresholds; then the cautions."""
     blocks: list[Block] = []
     if sweep.series:
-        blocks.append(_recommendations(sweep))
-    if 0 < len(sweep.series) <= _MOST_SENTENCES:
-        blocks.append(Bullets([_advice(sweep, one) for one in sweep.series], title="What to do"))
+        blocks += [decision(sweep), _recommendations(sweep), Prose(THRESHOLDS)]
+    else:
+        blocks.append(Prose("No speculating variant was stored, so there is nothing to compare."))
     warnings = [*cautions(sweep), *measurement_sentences(sweep)]
     if warnings:
         blocks.append(Bullets(warnings, tone="warning", title="Before relying on this"))
-    omitted = "" if sweep.series else "No speculating variant was stored, so there is nothing to compare."
-    return Section("summary", "Summary", blocks=blocks, omitted=omitted)
+    return Section("summary", "Decision", blocks=blocks)
 
 
 def subtitle(sweep: Sweep) -> str:
@@ -79,12 +78,3 @@ def _recommendation(sweep: Sweep, one: Series) -> list[Entry]:
 
 def _recommended_k(row: Row) -> str:
     return count(row["k"])
-
-
-def _advice(sweep: Sweep, one: Series) -> str:
-    text = advice(one)
-    return (
-        f"{one.label[:1].upper()}{one.label[1:]}: {text[:1].lower()}{text[1:]}"
-        if len(sweep.series) > 1
-        else text
-    )

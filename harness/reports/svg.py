@@ -1,7 +1,8 @@
 """Matplotlib figures as inline SVG that takes its colours and fonts from the page.
 
 Plots are drawn in sentinel colours (`TEXT`, `GRID`, `Style.colour`, ...) that no palette uses; on the way out
-each becomes a CSS variable, so that one drawing serves the light page, the dark page and paper.
+each becomes a CSS variable, so that one drawing serves the light page, the dark page and paper. Looks are
+attributes, never `style`: a viewer that blocks inline styles still draws them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import matplotlib as mpl
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from harness.reports.palette import NUM_SERIES, variable
+
 TEXT = "#010e01"
 MUTED = "#010e02"
 GRID = "#010e03"
@@ -25,14 +28,25 @@ PART_COLOURS = ("#010e11", "#010e12", "#010e13")
 PART_TEXT_COLOURS = ("#010e15", "#010e16", "#010e17")
 
 _SENTINELS = {
-    TEXT: "var(--text)",
-    MUTED: "var(--muted)",
-    GRID: "var(--rule)",
-    SURFACE: "var(--surface)",
-    **{colour: f"var(--part-{i})" for i, colour in enumerate(PART_COLOURS)},
-    **{colour: f"var(--part-text-{i})" for i, colour in enumerate(PART_TEXT_COLOURS)},
+    TEXT: "text",
+    MUTED: "muted",
+    GRID: "rule",
+    SURFACE: "surface",
+    **{colour: f"part-{i}" for i, colour in enumerate(PART_COLOURS)},
+    **{colour: f"part-text-{i}" for i, colour in enumerate(PART_TEXT_COLOURS)},
+    **{f"#010e{0x20 + i:02x}": f"series-{i}" for i in range(NUM_SERIES)},
 }
-_NUM_SERIES_COLOURS = 7
+_TOLD = "told:"
+_UNSTYLED_SCALE = 1.4
+"""Pixels per point where no style says how wide a drawing is."""
+_UNWANTED = (
+    r"<metadata>.*?</metadata>",
+    r"<style[^>]*>.*?</style>",
+    r"<!--.*?-->",
+    r"<defs>\s*</defs>",
+    r'<g id="[^"]*"/>',
+    r'<path d="[^"]*" style="fill: none; opacity: 0"/>',
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _MARKER_SHAPES = {
     "o": "<circle cx='16' cy='7' r='4'/>",
@@ -75,12 +89,12 @@ class Style:
     @property
     def colour(self) -> str:
         """The sentinel colour to draw with."""
-        return f"#010e{0x20 + self.index % _NUM_SERIES_COLOURS:02x}"
+        return f"#010e{0x20 + self.index % NUM_SERIES:02x}"
 
     @property
     def marker(self) -> str:
         """The Matplotlib marker."""
-        return _MARKERS[(self.index + self.index // _NUM_SERIES_COLOURS) % len(_MARKERS)]
+        return _MARKERS[(self.index + self.index // NUM_SERIES) % len(_MARKERS)]
 
     @property
     def line(self) -> str:
@@ -94,12 +108,12 @@ class Style:
             name: of the series.
             line: whether its points are joined.
         """
-        colour = f"var(--series-{self.index % _NUM_SERIES_COLOURS})"
+        colour = variable(f"series-{self.index % NUM_SERIES}")
         stroke = Markup("<path d='M0 7h32' fill='none' stroke-width='1.8' stroke-dasharray='{}'/>")
         return Markup(
-            "<svg class='swatch' viewBox='0 0 32 14' role='img' "
-            "style='stroke:{colour}'><title>{name}</title>{stroke}<g stroke='none' "
-            "style='fill:{colour}'>{shape}</g></svg>"
+            "<svg class='swatch' viewBox='0 0 32 14' width='32' height='14' role='img' "
+            "stroke='{colour}'><title>{name}</title>{stroke}<g stroke='none' "
+            "fill='{colour}'>{shape}</g></svg>"
         ).format(
             name=name,
             colour=colour,
@@ -111,9 +125,9 @@ class Style:
 def part_swatch(index: int, name: str) -> Markup:
     """The key of one part of a stacked bar for a legend in the page."""
     return Markup(
-        "<svg class='swatch' viewBox='0 0 32 14' role='img'><title>{name}</title>"
-        "<path d='M2 1h28v12h-28z' style='fill:var(--part-{index})'/></svg>"
-    ).format(name=name, index=index)
+        "<svg class='swatch' viewBox='0 0 32 14' width='32' height='14' role='img'><title>{name}</title>"
+        "<path d='M2 1h28v12h-28z' fill='{colour}'/></svg>"
+    ).format(name=name, colour=variable(f"part-{index}"))
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
@@ -130,6 +144,11 @@ def label(text: str, limit: int = 34) -> str:
     """Text that Matplotlib draws literally: no mathematics, at most `limit` characters."""
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return cut.replace("$", r"\$")
+
+
+def told(text: str) -> str:
+    """The `gid` that makes an artist tell `text` when a reader points at it."""
+    return f"{_TOLD}{text}"
 
 
 def inline(figure: Figure, identifier: str, *, title: str, description: str) -> Markup:
@@ -153,26 +172,30 @@ def _themed(source: str, identifier: str, *, title: str, description: str) -> st
     if viewbox is None:
         raise ValueError("the SVG has no viewBox")
     body = source[source.index(">", source.index("<svg")) + 1 :]
-    for unwanted in (
-        r"<metadata>.*?</metadata>",
-        r"<style[^>]*>.*?</style>",
-        r"<!--.*?-->",
-        r"<defs>\s*</defs>",
-    ):
+    for unwanted in _UNWANTED:
         body = re.sub(unwanted, "", body, flags=re.DOTALL)
+    body = re.sub(rf'<g id="{_TOLD}([^"]*)">', r'<g class="point"><title>\1</title>', body)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)
     body = re.sub(r'(?<= )id="', f'id="{identifier}-', body)
     body = body.replace("url(#", f"url(#{identifier}-").replace('xlink:href="#', f'href="#{identifier}-')
     body = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", body)
     body = re.sub(r"font-family: [^;\"]*;?\s*", "", body)
-    for sentinel, variable in _SENTINELS.items():
-        body = body.replace(sentinel, variable)
-    body = re.sub(r"#010e(2[0-6])", lambda found: f"var(--series-{int(found.group(1), 16) - 0x20})", body)
+    body = re.sub(r' style="([^"]*)"', _as_attributes, body)
+    for sentinel, name in _SENTINELS.items():
+        body = body.replace(sentinel, variable(name))
     body = re.sub(r"\s*\n\s*", "\n", body)
+    width, height = viewbox.group(1).split()[2:]
     head = (
-        f'<svg class="plot" viewBox="{viewbox.group(1)}" role="img" '
+        f'<svg class="plot" viewBox="{viewbox.group(1)}" width="{float(width) * _UNSTYLED_SCALE:g}" '
+        f'height="{float(height) * _UNSTYLED_SCALE:g}" role="img" stroke-linejoin="round" '
         f'aria-labelledby="{identifier}-title {identifier}-desc">'
         f'<title id="{identifier}-title">{escape(title)}</title>'
         f'<desc id="{identifier}-desc">{escape(description)}</desc>'
     )
     return head + body
+
+
+def _as_attributes(style: re.Match[str]) -> str:
+    """CSS declarations as the SVG attributes of the same names."""
+    pairs = (declaration.partition(":") for declaration in style.group(1).split(";") if declaration.strip())
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)

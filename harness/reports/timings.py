@@ -37,7 +37,7 @@ def latency_section(sweep: Sweep) -> Section:
     rows = sweep.variants
     shown = [name for name in _WAITS if any(number(row.get(f"{name}_p50_s")) is not None for row in rows)]
     if not shown:
-        return Section("latency", "Latency", omitted="Left out: no sequence was measured.")
+        return Section("latency", "Latency", omitted="No sequence was measured.")
     columns = [
         Column(f"{_WAITS[name][0]} {percentile}", hint=_WAITS[name][1])
         for name in shown
@@ -62,7 +62,7 @@ def latency_section(sweep: Sweep) -> Section:
 def cold_start_section(sweep: Sweep) -> Section:
     """Set-up times, which no other figure contains."""
     if not sweep.cold_start:
-        return Section("cold-start", "Cold start", omitted="Left out: no set-up times were stored.")
+        return Section("cold-start", "Cold start", omitted="No set-up times were stored.")
     cell = [Column("cell", numeric=False)] if sweep.has_many_cells else []
     columns = [*cell, Column("part", numeric=False), Column("variant", numeric=False), Column("time")]
     body = []

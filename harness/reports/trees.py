@@ -58,7 +58,7 @@ def trees_section(sweep: Sweep) -> Section:
     """A row per tree, a drawing per cell, and in words whether the tree beats its chain."""
     found = list(_trees(sweep))
     if not found:
-        return Section(IDENTIFIER, TITLE, omitted="No draft tree was measured.")
+        return Section(IDENTIFIER, TITLE, omitted="No draft tree was measured.", measure="+sweep=tree")
     told = Bullets([_told(sweep, one) for one in found], title="Does the tree beat its chain?")
     keys = [Key(Style(place).swatch(name, line=False), name) for place, name in enumerate(_NAMES)]
     figures = Figures(_drawings(sweep, found), keys, _table(sweep, found))

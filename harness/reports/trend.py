@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.ticker import ScalarFormatter
 
 from harness.metrics.changes import FEWEST_VALUES, change_points
 from harness.privacy import clipped
@@ -42,8 +41,8 @@ class Metric:
 _METRICS = (
     Metric("speedup", "Decode speedup", Scale("decode speedup", "ratio", reference=1.0), ratio),
     Metric("acceptance_rate", "Acceptance rate", Scale("acceptance rate", "share"), percent),
-    Metric("tokens_per_forward", "Tokens per forward", Scale("tokens per forward"), decimal),
-    Metric("baseline_tok_per_s", "Decode rate of the baseline", Scale("tokens per second"), rate),
+    Metric("tokens_per_forward", "Tokens per forward", Scale("tokens per forward", "plain"), decimal),
+    Metric("baseline_tok_per_s", "Decode rate of the baseline", Scale("tokens per second", "plain"), rate),
 )
 
 
@@ -85,7 +84,13 @@ def build_trend(paths: Sequence[Path], out_dir: Path) -> tuple[Path, list[str]]:
     sentences = [
         text for metric, found in courses.items() for one in found for text in _sentences(metric, one)
     ]
-    page = Page("Trend", _subtitle(table), _headline(courses, sentences), _sections(courses, sentences))
+    page = Page(
+        "Trend",
+        _subtitle(table),
+        _headline(courses, sentences),
+        _sections(courses, sentences),
+        kind="trend",
+    )
     return publish(page, out_dir), sentences
 
 
@@ -129,7 +134,7 @@ def _sections(courses: dict[Metric, list[Course]], sentences: Sequence[str]) -> 
 def _section(metric: Metric, courses: Sequence[Course]) -> Section:
     identifier = metric.column.replace("_", "-")
     if not courses:
-        return Section(identifier, metric.title, omitted="Left out: no run has it.")
+        return Section(identifier, metric.title, omitted="No run has it.")
     items: list[Figure] = []
     keys: dict[str, Key] = {}
     for place, cell in enumerate(dict.fromkeys(one.cell for one in courses)):
@@ -154,8 +159,6 @@ def _figure(metric: Metric, courses: Sequence[Course], identifier: str, *, note:
     ]
     figure = plots.lines(drawn_lines, x_label="measurement, in order of time", scale=metric.scale)
     axes = figure.axes[0]
-    if metric.scale.kind != "share" and metric.scale.reference is None:
-        axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     for index, one in enumerate(courses):
         for change in one.changes or ():
             where = at[str(one.rows[change]["started_at"])] - 0.5

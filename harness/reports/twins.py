@@ -12,6 +12,7 @@ from typing import Any
 from harness.reports.blocks import (
     Block,
     Bullets,
+    Decision,
     Facts,
     Figures,
     Notice,
@@ -30,6 +31,7 @@ def document(page: Page) -> dict[str, Any]:
     """The page as plain mappings and lists; docs/results.md says which fields there are."""
     return {
         "format_version": FORMAT_VERSION,
+        "kind": page.kind,
         "title": page.title,
         "subtitle": page.subtitle,
         "headline": page.headline,
@@ -45,8 +47,8 @@ def as_json(page: Page) -> str:
 def as_markdown(page: Page) -> str:
     """The page as GitHub's Markdown."""
     parts = [f"# {_inline(page.title)}", _inline(page.subtitle), f"**{_inline(page.headline)}**"]
-    for section in page.sections:
-        parts += [f"## {_inline(section.title)}", _inline(section.lead), _emphasised(section.omitted)]
+    for section in page.shown:
+        parts += [f"## {_inline(section.title)}", _inline(section.lead)]
         for block in section.blocks:
             parts += _markdown_of(block)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -58,6 +60,7 @@ def _section_fields(section: Section) -> dict[str, Any]:
         "title": section.title,
         "lead": section.lead,
         "omitted": section.omitted,
+        "measure": section.measure,
         "blocks": [_block_fields(block) for block in section.blocks],
     }
 
@@ -70,6 +73,8 @@ def _block_fields(block: Block) -> dict[str, Any]:
         case Figures():
             drawn = [{"title": figure.title, "note": figure.note} for figure in block.items]
             return fields | {"drawings": drawn, "table": _table_fields(block.table)}
+        case Decision():
+            return fields | {"items": {question: list(answers) for question, answers in block.items}}
         case Prose():
             return fields | {"text": block.text}
         case Bullets():
@@ -110,6 +115,10 @@ def _markdown_of(block: Block) -> Iterator[str]:
             yield from _markdown_table(block)
         case Figures():
             yield from _markdown_table(block.table)
+        case Decision():
+            for question, answers in block.items:
+                yield _heading(question)
+                yield _list(answers)
         case Prose():
             yield _inline(block.text)
         case Bullets():
@@ -146,10 +155,6 @@ def _heading(title: str) -> str:
 
 def _list(items: Sequence[str]) -> str:
     return "\n".join(f"- {_inline(item)}" for item in items)
-
-
-def _emphasised(text: str) -> str:
-    return f"*{_inline(text)}*" if text else ""
 
 
 def _inline(text: str) -> str:

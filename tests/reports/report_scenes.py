@@ -14,7 +14,7 @@ from harness.results.observation_table import SCHEMA, read_table, write_table
 
 HOSTILE = (
     "<script>alert('x')</script><img src=x onerror=alert(1)>"
-    '$\\frac{1}{2}$ & "quoted" {{ 7 * 7 }} \x00\x1b[31m'
+    '$\\frac{1}{2}$ & "quoted" {{ 7 * 7 }} \x00\x1b[31m \u202eevil\u202c \u200f\u05e9\u05dc\u05d5\u05dd'
 )
 PRIVATE_PATH = "/home/somebody/projects/models/target"
 

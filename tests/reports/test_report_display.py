@@ -26,6 +26,28 @@ def test_seconds_choose_their_unit(value: object, text: str) -> None:
     assert display.seconds(value) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.53x [1.47, 1.60]", 1.53),
+        ("62%", 0.62),
+        ("-0.5%", -0.005),
+        ("4.20 ms", 0.0042),
+        ("10.0 min", 600.0),
+        ("12,345", 12345.0),
+        ("1.50 GiB", 1.5 * 2**30),
+        ("3 of 8", 3.0),
+        ("< 0.0001", 0.0001),
+        ("3.1 s to 4 s", 3.1),
+        ("baseline", None),
+        (display.MISSING, None),
+        ("", None),
+    ],
+)
+def test_a_quantity_is_the_number_that_a_text_starts_with(text: str, value: float | None) -> None:
+    assert display.quantity(text) == (None if value is None else pytest.approx(value))
+
+
 def test_numbers_are_written_one_way() -> None:
     assert display.with_interval((1.526, 1.47, 1.6), display.ratio) == "1.53x [1.47, 1.60]"
     assert display.with_interval((0.5, 0.4, 0.61), display.percent) == "50% [40, 61]"

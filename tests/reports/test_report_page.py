@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import base64
 import getpass
+import hashlib
+import json
 import re
 import socket
 from collections.abc import Callable
@@ -16,27 +19,28 @@ from harness.reports.build import build_report
 
 SECTIONS = [
     "summary",
-    "findings",
     "speedup",
     "acceptance",
     "positions",
+    "tasks",
     "methods",
     "trees",
-    "batches",
-    "quantization",
-    "tasks",
     "choosing-k",
     "pacing",
+    "batches",
+    "quantization",
+    "engines",
     "prediction",
     "split",
-    "cold-start",
     "latency",
-    "engines",
-    "results",
+    "cold-start",
+    "capacity",
     "lossless",
+    "findings",
     "failures",
-    "environment",
+    "results",
     "efficiency",
+    "environment",
     "glossary",
 ]
 ALL_SCENES = ["k_temperature", *SCENES]
@@ -45,31 +49,53 @@ Html = Callable[[str], str]
 
 
 @pytest.mark.parametrize("scene", ALL_SCENES)
-def test_every_scene_is_a_well_formed_page_with_every_section(scene_html: Html, scene: str) -> None:
+def test_every_scene_is_a_well_formed_page_of_sections_in_order(scene_html: Html, scene: str) -> None:
     page = PageReader(scene_html(scene))
-    assert list(page.sections) == SECTIONS
+    assert list(page.sections) == [name for name in SECTIONS if name in page.sections]
+    assert {"summary", "results", "environment", "glossary"} <= set(page.sections)
     assert all(text.strip() for text in page.sections.values())
     assert len(page.ids) == len(set(page.ids))
     targets = {value[1:] for _, name, value in page.attributes if name == "href"}
     assert targets <= set(page.ids)
+    assert "Left out" not in scene_html(scene)
+
+
+def test_what_was_not_measured_is_named_once_with_its_command(scene_html: Html) -> None:
+    html = scene_html("k_temperature")
+    page = PageReader(html)
+    assert not {"batches", "quantization", "engines", "failures", "capacity"} & set(page.sections)
+    footer = html[html.index("<footer>") : html.index("</footer>")]
+    assert "Batch size (<code>+sweep=batch</code>)" in footer
+    assert "Capacity (<code>plan results/k_temperature</code>)" in footer
+    assert "Failures" not in footer
+    assert "By task" not in footer
 
 
 @pytest.mark.parametrize("scene", ALL_SCENES)
-def test_a_page_loads_nothing(scene_html: Html, scene: str) -> None:
+def test_a_page_loads_nothing_and_runs_only_its_own_script(scene_html: Html, scene: str) -> None:
     html = scene_html(scene)
     page = PageReader(html)
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image"} & set(
-        page.tags
-    )
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form", "image"} & set(page.tags)
     for _, name, value in page.attributes:
         if name in ("src", "srcset", "href", "xlink:href", "action", "data"):
             assert value.startswith("#")
         assert not name.startswith("on")
-    style = html[html.index("<style>") : html.index("</style>")]
+        assert name != "style"
+    style, script = (_inside(html, tag) for tag in ("style", "script"))
+    assert page.tags.count("style") == page.tags.count("script") == 1
     assert "@import" not in style
     assert "url(" not in style
+    for text, directive in ((style, "style-src"), (script, "script-src")):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}';" in html
     assert all(found.startswith("#plot-") for found in re.findall(r"url\(([^)]*)\)", html))
     assert not re.search(r"https?://", html)
+
+
+def test_a_default_sweep_stays_small(tmp_path: Path) -> None:
+    temperatures, ks = (0.0, 0.7, 1.0), tuple(range(1, 11))
+    folder = write_synthetic_results(tmp_path, "default", temperatures=temperatures, ks=ks, num_prompts=8)
+    assert build_report(folder, tmp_path / "out").stat().st_size < 1_000_000
 
 
 @pytest.mark.parametrize("scene", DRAWN_SCENES)
@@ -82,7 +108,7 @@ def test_every_drawing_has_a_text_alternative_and_theme_colours_only(scene_html:
     assert plots
     drawn = "".join(re.findall(r"<svg class=\"plot\".*?</svg>", html, flags=re.DOTALL))
     assert re.search(r"var\(--(series|part)-", drawn)
-    assert not re.search(r"#[0-9a-f]{6}\b", drawn)
+    assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r"var\(--[\w-]+,#[0-9a-f]{6}\)", "", drawn))
 
 
 def test_a_drawing_stands_beside_its_numbers(scene_html: Html) -> None:
@@ -105,20 +131,18 @@ def test_series_follow_the_facts_that_differ(scene_html: Html) -> None:
     assert "code · temperature 1 · n-gram" in workloads.sections["summary"]
 
 
-def test_a_single_k_is_drawn_as_dots_and_empty_sections_say_why(scene_html: Html) -> None:
+def test_a_single_k_is_drawn_as_dots_and_empty_sections_are_left_out(scene_html: Html) -> None:
     page = PageReader(scene_html("single"))
     titles = [svg["title"] for svg in page.svgs if svg["class"] == "plot"]
     assert "Decode speedup" in titles
     assert "Decode speedup by k" not in titles
-    assert "single task" in page.sections["tasks"]
-    assert "no cell ran at temperature 0" in page.sections["lossless"]
+    assert not {"tasks", "lossless", "methods", "choosing-k"} & set(page.sections)
     assert "this cell" not in page.sections["summary"]
 
 
 def test_a_backend_without_steps_gets_reasons_instead_of_numbers(scene_html: Html) -> None:
     page = PageReader(scene_html("without-steps"))
-    for name in ("acceptance", "positions", "prediction", "split"):
-        assert "Left out" in page.sections[name]
+    assert not {"acceptance", "positions", "prediction", "split"} & set(page.sections)
     assert "the server reports no steps" in page.sections["results"]
     assert "faster" in page.sections["summary"]
 
@@ -127,7 +151,7 @@ def test_a_backend_without_steps_gets_reasons_instead_of_numbers(scene_html: Htm
 def test_without_speculation_there_is_nothing_to_advise(scene_html: Html, scene: str) -> None:
     page = PageReader(scene_html(scene))
     assert "nothing to compare" in page.sections["summary"]
-    assert "Left out" in page.sections["speedup"]
+    assert "speedup" not in page.sections
     assert "faster" not in page.sections["summary"]
 
 
@@ -154,13 +178,14 @@ def test_a_failed_variant_is_named_with_its_error(tmp_path: Path) -> None:
 
 def test_hostile_texts_are_inert(scene_html: Html) -> None:
     html = scene_html("hostile")
-    assert "<script" not in html
+    assert html.count("<script") == 1
     assert "<img" not in html
     assert "&lt;script&gt;alert" in html
     assert "{{ 7 * 7 }}" in html
     assert "49 " not in PageReader(html).sections["failures"]
     assert "\x00" not in html
     assert "\x1b" not in html
+    assert not re.search("[\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]", html)
     assert "characters left out" in html
     assert len(html) < 2_000_000
 
@@ -225,6 +250,45 @@ def test_an_empty_folder_is_a_format_error(tmp_path: Path) -> None:
     with pytest.raises(ResultFormatError):
         build_report(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_answers_what_how_sure_and_why(scene_html: Html) -> None:
+    text = _plain(" ".join(PageReader(scene_html("k_temperature")).sections["summary"].split()))
+    places = [text.index(part) for part in ("What to do", "How sure", "Why", "Best k of each setting")]
+    assert places == sorted(places)
+    assert re.search(r"What to do Temperature 0: [a-z]+", text)
+    assert re.search(r"lies on one side of 1 in \d of 2 settings", text)
+    assert re.search(r"Intervals reach \d+%( to \d+%)? to either side, from 8 prompts", text)
+    assert re.search(r"\d+%( to \d+%)? of the drafted tokens are accepted, so that a forward", text)
+    assert "faster where the whole 95% interval of the speedup lies above 1" in text
+
+
+def test_methods_stand_side_by_side(scene_html: Html) -> None:
+    page = PageReader(scene_html("methods"))
+    assert "methods" not in PageReader(scene_html("k_temperature")).sections
+    text = _plain(" ".join(page.sections["methods"].split()))
+    assert re.search(r"draft model (faster|slower|no clear difference) \d [\d.]+x", text)
+    assert re.search(r"n-gram (faster|slower|no clear difference) \d [\d.]+x", text)
+
+
+def test_a_plan_beside_the_page_is_quoted_and_linked(tmp_path: Path) -> None:
+    folder = write_synthetic_results(tmp_path, "planned", temperatures=(0.0,), ks=(1,), num_prompts=6)
+    out = tmp_path / "out"
+    out.mkdir()
+    plan = {"format_version": 1, "configurations": [{"label": "this <b>", "advice": "Run 3 replicas."}]}
+    (out / "plan.json").write_text(json.dumps(plan))
+    assert "capacity" not in PageReader(build_report(folder, out).read_text()).sections
+    (out / "plan.html").write_text("")
+    html = build_report(folder, out).read_text()
+    assert "Run 3 replicas." in PageReader(html).sections["capacity"]
+    assert '<a href="plan.html">the plan</a>' in html
+    assert "this &lt;b&gt;" in html
+    (out / "plan.json").write_text("{broken")
+    assert "capacity" not in PageReader(build_report(folder, out).read_text()).sections
+
+
+def _inside(html: str, tag: str) -> str:
+    return html[html.index(f"<{tag}>") + len(tag) + 2 : html.index(f"</{tag}>")]
 
 
 def _plain(text: str) -> str:

@@ -28,11 +28,27 @@ def test_a_drawing_is_deterministic_and_carries_no_date() -> None:
 def test_a_drawing_takes_colours_and_fonts_from_the_page() -> None:
     text = drawn()
     for variable in ("--series-0", "--series-1", "--surface", "--muted", "--rule"):
-        assert f"var({variable})" in text
-    assert "#" not in re.sub(r'href="#|url\(#', "", text)
+        assert f"var({variable},#" in text
+    assert "#" not in re.sub(r'href="#|url\(#|var\(--[\w-]+,#', "", text)
+    assert "style=" not in text
     assert "DejaVu" not in text
     assert "A &lt;title&gt;" in text
     assert "what &amp; why" in text
+
+
+def test_marks_tell_their_series_place_and_value() -> None:
+    text = drawn()
+    told = re.findall(r'<g class="point"><title>([^<]*)</title>', text)
+    assert told == [
+        "a, k 1: 1.20x [1.10, 1.30]",
+        "a, k 2: 1.40x [1.30, 1.50]",
+        "b, k 1: 0.90x",
+        "b, k 2: 0.80x",
+    ]
+    bars = plots.stacked(["k = 1"], [(0.25, 0.75, 0.0)], parts=("draft", "verify", "<other>"))
+    text = str(svg.inline(bars, "p", title="t", description="d"))
+    assert "<title>k = 1, draft: 25%</title>" in text
+    assert "<title>k = 1, &lt;other&gt;: 0%</title>" in text
 
 
 def test_two_drawings_share_no_id() -> None:
@@ -70,7 +86,7 @@ def test_dots_and_bars_fit_any_number_of_rows(rows: int) -> None:
     names = [f"task {i}" for i in range(rows)]
     line = Line("a", Style(0), tuple(Point(i, 0.5, 0.4, 0.6) for i in range(rows)))
     dots = plots.dots(names, [line], scale=Scale("rate", "share"))
-    bars = plots.stacked(names, [(0.3, 0.6, 0.1)] * rows)
+    bars = plots.stacked(names, [(0.3, 0.6, 0.1)] * rows, parts=("a", "b", "c"))
     for figure in (dots, bars):
         assert len(figure.axes[0].get_yticklabels()) == rows
     assert bars.axes[0].get_xlim() == (0, 1)
