@@ -19,6 +19,7 @@ import random
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -81,9 +82,10 @@ def main() -> None:
             worker = VllmWorker(options.vllm_python, target.path, options.dtype, context)
             decode = stack.enter_context(worker).decode
             engines["vllm"] = Engine(lambda prompt: decode(prompt, options.new_tokens))
-        if options.llama_server:
-            server = stack.enter_context(LlamaServer(options.llama_server, options.llama_model, context))
-            engines["llama.cpp"] = Engine(lambda prompt: server.decode(prompt, options.new_tokens))
+        for model in options.llama_model if options.llama_server else ():
+            server = stack.enter_context(LlamaServer(options.llama_server, model, context))
+            answer = partial(server.decode, new_tokens=options.new_tokens)
+            engines[f"llama.cpp {model.stem}"] = Engine(answer)
         warmup, *measured = prompts
         for engine in engines.values():
             engine.decode(warmup)
@@ -107,7 +109,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--vllm-python", type=Path)
     parser.add_argument("--llama-server", type=Path)
-    parser.add_argument("--llama-model", type=Path)
+    parser.add_argument("--llama-model", type=Path, nargs="+", help="GGUF files, an engine each")
     options = parser.parse_args()
     if options.llama_server and not options.llama_model:
         parser.error("--llama-server needs --llama-model, the target's weights as GGUF")
