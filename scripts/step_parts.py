@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from kernels import matrix_shapes
+from kernel_times import matrix_shapes
 
 from harness.backends.native import available_cores
 from harness.engine.attention import attend

@@ -24,7 +24,7 @@ from harness.engine.quantize import (
 from harness.errors import UnsupportedError
 
 CPU_WIDE_ROWS = {"int8": 5, "int4": 9}
-"""Rows from which a CPU is faster with the dequantised copy; `scripts/kernels.py` measures it."""
+"""Rows from which a CPU is faster with the dequantised copy; `scripts/kernel_times.py` measures it."""
 FP8_CAPABILITY = (8, 9)
 """Of the first NVIDIA GPUs that multiply 8-bit floats."""
 
