@@ -267,8 +267,8 @@ def test_methods_stand_side_by_side(scene_html: Html) -> None:
     page = PageReader(scene_html("methods"))
     assert "methods" not in PageReader(scene_html("k_temperature")).sections
     text = _plain(" ".join(page.sections["methods"].split()))
-    assert re.search(r"draft model (faster|slower|no clear difference) \d [\d.]+x", text)
-    assert re.search(r"n-gram (faster|slower|no clear difference) \d [\d.]+x", text)
+    assert re.search(r"draft model \d+ \d[\d.]*x \[", text)
+    assert re.search(r"n-gram \d+ \d[\d.]*x \[", text)
 
 
 def test_a_plan_beside_the_page_is_quoted_and_linked(tmp_path: Path) -> None:
