@@ -10,8 +10,8 @@ from report_scenes import cells_of, edit_observations, edit_record, method_sweep
 
 from harness.findings import find
 from harness.reports.blocks import Bullets, Figures, Table
-from harness.reports.losslessness import lossless_line
 from harness.reports.html import render
+from harness.reports.losslessness import lossless_line
 from harness.reports.page import page_of
 from harness.reports.sweep import Sweep
 from harness.reports.terminal import summary_table

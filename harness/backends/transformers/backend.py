@@ -10,7 +10,13 @@ from typing import Any, ClassVar
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.base import (
+    ColdStart,
+    DecodingSettings,
+    EngineSettings,
+    ScoreRequest,
+    SequenceRequest,
+)
 from harness.backends.placement import (
     available_cores,
     device_peak_bytes,
@@ -18,10 +24,11 @@ from harness.backends.placement import (
     pick_device,
     pick_dtype,
 )
+from harness.backends.reference import ReferenceScorer
 from harness.backends.transformers.recorder import StepRecorder
 from harness.errors import UnsupportedError
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, FinishReason, Variant
+from harness.records import Decoded, FinishReason, Scored, Variant
 
 _GENERATOR_HOOK = "_get_candidate_generator"
 
@@ -61,6 +68,7 @@ class TransformersSession:
                 f"backend.name=transformers: release {package_version('transformers')} has no "
                 f"{_GENERATOR_HOOK}, where acceptance is read. Install transformers 5.x, from 5.19 on."
             )
+        self._scorer = ReferenceScorer(settings)
         self._assistants: dict[str, Any] = {}
         self._drafters: dict[str, Any] = {}
 
@@ -111,6 +119,10 @@ class TransformersSession:
     ) -> Sequence[Decoded]:
         """Decode the requests one after another."""
         return [self._decode(variant, request, settings) for request in requests]
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """By the native engine's forward."""
+        return self._scorer.score(request, settings)
 
     def peak_memory_bytes(self) -> int | None:
         """Device memory on CUDA, else the process's highest resident memory."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, ClassVar
 
-from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, SequenceRequest
+from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, ScoreRequest, SequenceRequest
+from harness.backends.reference import ReferenceScorer
 from harness.backends.vllm import release
 from harness.backends.vllm.arguments import EngineRequest, check_engine_args, differences, engine_request
 from harness.backends.vllm.process import LOG_INTRODUCTION, EngineProcess
@@ -16,7 +17,7 @@ from harness.backends.vllm.sequences import decoded_sequences
 from harness.config.schema import VllmConfig
 from harness.errors import EngineError, MissingBackendError, OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
-from harness.records import Decoded, Variant
+from harness.records import Decoded, Scored, Variant
 
 _CHILD = "harness.backends.vllm.child"
 _MEMORY_WORDS = (
@@ -71,6 +72,7 @@ class VllmSession:
         self._request: EngineRequest | None = None
         self._applied: dict[str, Any] = {}
         self._peak_bytes: int | None = None
+        self._scorer = ReferenceScorer(settings)
 
     def clock(self) -> float:
         """Real time."""
@@ -114,6 +116,14 @@ class VllmSession:
         )
         self._peak_bytes = answer["peak_bytes"]
         return decoded_sequences(answer, eos_ids=settings.eos_ids)
+
+    def score(self, request: ScoreRequest, settings: DecodingSettings) -> Scored:
+        """By the native engine's forward, as vLLM tells no logits of finished outputs.
+
+        The engine that runs is ended first.
+        """
+        self.close()
+        return self._scorer.score(request, settings)
 
     def peak_memory_bytes(self) -> int | None:
         """Of the device, or of the engine's process on a CPU, weights and reserved cache included."""
