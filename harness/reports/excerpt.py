@@ -31,7 +31,7 @@ def excerpted(section: Section, sweep: Sweep) -> Section:
         number=_shown(sweep),
         folder=TABLES_FOLDER,
     )
-    return replace(section, lead=f"{section.lead} {note}".strip())
+    return replace(section, lead=f"{say(section.lead)} {note}".strip())
 
 
 def overview_section(sweep: Sweep) -> Section:

@@ -95,7 +95,7 @@ def _by_design(rows: Sequence[Row]) -> list[str]:
                 distance=max(distances),
             )
         )
-    told = f": {say(' and ').join(parts)}" if parts else ""
+    told = say(": {parts}", parts=say(" and ").join(parts)) if parts else ""
     verb = "isn't" if len(rows) == 1 else "aren't"
     return [say("{number} {verb} lossless by design{told}.", number=len(rows), verb=verb, told=told)]
 

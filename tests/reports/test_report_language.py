@@ -259,6 +259,22 @@ def test_pages_of_other_sweeps_say_nothing_in_english(
     assert [text for text in _sentences_of(found) if ENGLISH_SENTENCE.search(text)] == []
 
 
+def test_a_page_of_many_cells_says_nothing_in_english(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.reports.sweep.MOST_CELLS", 2)
+    monkeypatch.setattr("harness.reports.sweep.NUM_SHOWN", 2)
+    folder = write_synthetic_results(
+        tmp_path, temperatures=(0.0, 0.5, 1.0), ks=(1,), num_prompts=4, num_repeats=1
+    )
+    with speaking("zh"):
+        build_report(folder, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "report.json").read_text())
+    told = [re.sub("：[a-z_, ]+。", "", text) for text in _sentences_of(found)]  # names of files
+    assert any("3 个单元中的 2 个" in text for text in told)
+    assert [text for text in told if ENGLISH_SENTENCE.search(text)] == []
+
+
 def test_runs_and_trends_say_nothing_in_english(tmp_path: Path) -> None:
     runs = [
         write_synthetic_results(tmp_path, name, temperatures=(0.0,), ks=(2,), num_prompts=4)
