@@ -134,9 +134,7 @@ def _section(metric: str, names: Sequence[str], rows: Sequence[Compared]) -> Sec
     title = METRICS[metric][0]
     known = [row for row in rows if any(_is_known(figures, metric) for figures in row.figures.values())]
     if not known:
-        return Section(
-            metric, title, omitted=say("Left out: no run has a {title}.", title=say(title.lower()))
-        )
+        return Section(metric, title, omitted=say("No run has a {title}.", title=say(title.lower())))
     has_cells = len({row.cell for row in rows}) > 1
     columns = [
         *([Column("cell", numeric=False)] if has_cells else []),
