@@ -8,7 +8,10 @@ from pathlib import Path
 from harness.capacity.plan import make_plan
 from harness.capacity.settings import GROUPS, group_names, load_settings
 from harness.capacity.validation_table import read_validation
+from harness.cli.language import add_language
+from harness.config.languages import check_language
 from harness.reports.index import write_index
+from harness.reports.language import speaking
 from harness.reports.plan_build import write_plan
 from harness.reports.plan_terminal import plan_table
 from harness.results import load
@@ -23,12 +26,14 @@ def main(arguments: list[str]) -> int:
 
         return validate(arguments[1:])
     options = _parser().parse_intermixed_args(arguments)
+    check_language(options.language, field="--language")
     settings = load_settings(options.settings, config_dir=options.config_dir)
     plan = make_plan(load(options.results), settings)
     out = options.out or Path("reports") / plan.name
-    page = write_plan(plan, out, read_validation(options.results))
-    if options.out is None:
-        write_index(out.parent)
+    with speaking(options.language):
+        page = write_plan(plan, out, read_validation(options.results))
+        if options.out is None:
+            write_index(out.parent)
     print(plan_table(plan))
     print(f"plan: {page}")
     return 0 if any(one.recommended for one in plan.configurations) else _EXIT_LIMITS_NOT_MET
@@ -46,5 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("results", type=Path, help="a folder such as results/k_temperature")
     parser.add_argument("settings", nargs="*", help="GROUP=NAME, GROUP=FILE.yaml or KEY=VALUE")
     parser.add_argument("--out", type=Path, help="where to write; reports/NAME by default")
+    add_language(parser)
     parser.add_argument("--config-dir", type=Path, help="a folder with further plan/GROUP/NAME.yaml")
     return parser

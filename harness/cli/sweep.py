@@ -13,6 +13,7 @@ from harness.errors import ConfigError, HarnessError, StorageError
 from harness.records import CellRecord, Status
 from harness.reports.build import build_report
 from harness.reports.index import write_index
+from harness.reports.language import speaking
 from harness.reports.terminal import summary_table
 from harness.results import load
 from harness.results.store import ResultStore
@@ -102,8 +103,10 @@ class Sweep:
 
     def _report(self) -> bool:
         try:
-            page = build_report(self._store.path, Path(self._config.reports_dir) / self._store.name)
-            write_index(Path(self._config.reports_dir))
+            reports_dir = Path(self._config.reports_dir)
+            with speaking(self._config.report_language):
+                page = build_report(self._store.path, reports_dir / self._store.name)
+                write_index(reports_dir)
             print(summary_table(load(self._store.path)))
             print(f"report: {page}")
             return True
@@ -130,7 +133,7 @@ def _check_writable(store: ResultStore) -> None:
 
 
 def _check_one_place(cells: Sequence[HarnessConfig]) -> None:
-    for field in ("name", "results_dir", "reports_dir", "resume", "report"):
+    for field in ("name", "results_dir", "reports_dir", "resume", "report", "report_language"):
         values = list(dict.fromkeys(str(getattr(cell, field)) for cell in cells))
         if len(values) > 1:
             remedy = "The cells of a sweep share their folders: start one command for each."

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from harness.cli.language import add_language
+from harness.config.languages import check_language
 from harness.reports.index import write_index
+from harness.reports.language import speaking
 from harness.reports.trend import build_trend
 
 
@@ -19,11 +22,14 @@ def main(arguments: list[str]) -> int:
         help="folders of runs, such as results/nightly, or one that holds several",
     )
     parser.add_argument("--out", type=Path, help="where to write; reports/trend by default")
+    add_language(parser)
     options = parser.parse_args(arguments)
+    check_language(options.language, field="--language")
     out = options.out or Path("reports/trend")
-    page, changes = build_trend(options.results, out)
-    if options.out is None:
-        write_index(out.parent)
+    with speaking(options.language):
+        page, changes = build_trend(options.results, out)
+        if options.out is None:
+            write_index(out.parent)
     for sentence in changes:
         print(sentence)
     print(f"report: {page}")

@@ -16,7 +16,7 @@ from harness.config.schema import HarnessConfig
 _MEASURING = ("backends", "engine", "models", "runner")
 _SOURCES = (".py", ".cpp", ".hpp")
 _NOT_MEASURED_BY = ("min_repeats", "max_repeats", "target_precision", "max_time_s", "lossless")
-_OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report", "check_memory")
+_OUTPUT = ("name", "results_dir", "reports_dir", "resume", "report", "report_language", "check_memory")
 
 
 def cell_id(config: HarnessConfig, revisions: Mapping[str, str]) -> str:

@@ -330,6 +330,7 @@ class HarnessConfig:
         reports_dir: where reports go.
         resume: keep what an earlier run of the same configuration measured.
         report: render the report when the run ends.
+        report_language: `en` or `zh`.
         check_memory: refuse a cell whose models are estimated not to fit the free memory.
     """
 
@@ -349,4 +350,5 @@ class HarnessConfig:
     reports_dir: str = "reports"
     resume: bool = True
     report: bool = True
+    report_language: str = "en"
     check_memory: bool = True

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from harness.config.engines import check_k_by_batch, check_vllm, quantization_formats
+from harness.config.languages import check_language
 from harness.config.pacing import check_pacing, compared, drafter_ref, pair_field
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
 from harness.errors import ConfigError
@@ -43,6 +44,7 @@ def validate(config: HarnessConfig) -> None:
         raise ConfigError(
             "name", "must be letters, digits, '_', '-' or '.'", config.name, "It names a folder."
         )
+    check_language(config.report_language, field="report_language")
     _at_least("batch_size", config.batch_size, 1)
     _backend(config)
     _simulator(config)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from harness.reports import svg
+from harness.reports.language import say
 from harness.reports.plots import WIDTH_IN, Line
 
 _FILL = 0.18
@@ -36,8 +37,8 @@ def bands(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
             linewidth=1.5,
         )
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set_xlabel(svg.spaced(say(x_label)))
+    axes.set_ylabel(svg.spaced(say(y_label)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(8, integer=True))
         axis.set_major_formatter(ScalarFormatter(useOffset=False))

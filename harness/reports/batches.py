@@ -13,6 +13,7 @@ from harness.reports.blocks import Bullets, Column, Figures, Key, Section, Table
 from harness.reports.display import count, milliseconds, number, rate, ratio, size
 from harness.reports.drawing import SPEEDUP_MEASURE, drawn, point_of
 from harness.reports.labels import Row, phrase, variant_label
+from harness.reports.language import say
 from harness.reports.plots import Line, Point
 from harness.reports.svg import Style
 from harness.reports.sweep import Sweep
@@ -148,11 +149,16 @@ def _told(course: Course) -> str:
     """Where one variant pays and where it stops, in a sentence."""
     judged = _judged(course)
     pays = [count(_batch(row)) for row in judged if verdict(row) is Verdict.PAYS]
-    lead = f"{course.label}: " + (f"faster at batch {joined(pays)}" if pays else "nowhere clearly faster")
+    lead = f"{course.label}: " + (
+        say("faster at batch {batches}", batches=joined(pays)) if pays else say("nowhere clearly faster")
+    )
     if course.crossing is None:
-        return f"{lead}; the largest batch measured doesn't clearly cost."
-    return (
-        f"{lead}; from batch {count(_batch(course.crossing))} on it costs ({interval_text(course.crossing)})."
+        return say("{lead}; the largest batch measured doesn't clearly cost.", lead=lead)
+    return say(
+        "{lead}; from batch {batch} on it costs ({speedup}).",
+        lead=lead,
+        batch=count(_batch(course.crossing)),
+        speedup=interval_text(course.crossing),
     )
 
 

@@ -18,6 +18,7 @@ from harness.reports.drawing import (
     point_of,
 )
 from harness.reports.labels import Row, variant_label
+from harness.reports.language import say
 from harness.reports.plots import Line, Point
 from harness.reports.series import Series, panels
 from harness.reports.sweep import Sweep
@@ -47,7 +48,14 @@ def tasks_section(sweep: Sweep) -> Section:
             if any(line.points for line in in_panel):
                 drawing = plots.dots(shown, in_panel, scale=scale)
                 identifier = f"tasks-{measure.column}-{place}"
-                items.append(drawn(drawing, identifier, title=f"{measure.title} by task", note=panel))
+                items.append(
+                    drawn(
+                        drawing,
+                        identifier,
+                        title=say("{title} by task", title=say(measure.title)),
+                        note=panel,
+                    )
+                )
     if not items:
         return Section("tasks", "By task", omitted="No speedup is known by task.")
     lead = "At the recommended k of each series, over the prompts of each task alone."
@@ -73,11 +81,14 @@ def prediction_section(sweep: Sweep) -> Section:
         reason = "The backend reports no step times, so there is no cost to predict from."
         return Section("prediction", _PREDICTION, omitted=reason, measure="backend=native")
     items = []
-    for column, how in columns.items():
+    for column, described in columns.items():
+        how = say(described)
         for place, (panel, own) in enumerate(panels(series).items()):
             lines = [Line(one.name, one.style, _prediction_points(one, column)) for one in own]
             if any(line.points for line in lines):
-                drawing = plots.against(lines, x_label=f"predicted, {how}", y_label="measured decode speedup")
+                drawing = plots.against(
+                    lines, x_label=say("predicted, {how}", how=how), y_label="measured decode speedup"
+                )
                 note = f"{how} · {panel}" if panel else how
                 items.append(
                     drawn(drawing, f"{column}-{place}", title="Measured against predicted", note=note)
@@ -101,13 +112,13 @@ def split_section(sweep: Sweep) -> Section:
             continue
         rows += known
         shares = [_shares(row) for row in known]
-        drawing = plots.stacked([variant_label(row) for row in known], shares, parts=_PARTS)
+        drawing = plots.stacked([variant_label(row) for row in known], shares, parts=list(map(say, _PARTS)))
         note = sweep.labels[cell["cell_id"]] if sweep.has_many_cells else ""
         items.append(drawn(drawing, f"split-{place}", title="Decode time by part", note=note))
     if not items:
         reason = "The backend reports no step times."
         return Section("split", "Time split", omitted=reason, measure="backend=native")
-    keys = [Key(svg.part_swatch(i, name), name) for i, name in enumerate(_PARTS)]
+    keys = [Key(svg.part_swatch(i, name), name) for i, name in enumerate(map(say, _PARTS))]
     columns = [Column(name) for name in _PARTS]
     table = folded_table(
         "Decode time by part, in numbers", sweep, rows, columns, lambda row: map(percent, _shares(row))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.privacy import clipped
 from harness.reports.blocks import Column, Section, Table, entry
+from harness.reports.language import say
 from harness.reports.plan_build import DOCUMENT_FILE, PLAN_FILE
 from harness.reports.plan_document import DOCUMENT_VERSION
 from harness.reports.sweep import Sweep
@@ -42,7 +43,7 @@ def capacity_section(sweep: Sweep, advice: Sequence[Advice]) -> Section:
         [
             entry(clipped(label, 60)),
             entry(clipped(text, _TEXT_CHARACTERS)),
-            entry("the plan", link=PLAN_FILE),
+            entry(say("the plan"), link=PLAN_FILE),
         ]
         for label, text in advice
     ]

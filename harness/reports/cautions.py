@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.records import Status
 from harness.reports.display import count, number, percent, ratio
 from harness.reports.labels import Row, variant_label
+from harness.reports.language import say
 from harness.reports.spread import narrowing
 from harness.reports.sweep import Sweep
 from harness.reports.words import has_drifted, joined
@@ -18,6 +19,11 @@ LEAST_DECODE_SHARE = 0.95
 FEWEST_PROMPTS = 5
 SIMULATED_DEVICE = "no device"
 SYNTHETIC_METHOD = "synthetic"
+_COUNTED = {
+    "cell": "{number} of {total} cell{s}",
+    "variant": "{number} of {total} variant{s}",
+    "speedup": "{number} of {total} speedup{s}",
+}
 
 
 def cautions(sweep: Sweep) -> list[str]:
@@ -52,8 +58,10 @@ def _simulated(sweep: Sweep) -> list[str]:
     names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell.get("device") == SIMULATED_DEVICE]
     if not names:
         return []
-    where = "" if len(names) == len(sweep.cells) else f" in {_listed(names)}"
-    return [f"Simulated{where}: no model ran. The figures follow from the simulator's settings."]
+    where = "" if len(names) == len(sweep.cells) else say(" in {cells}", cells=_listed(names))
+    return [
+        say("Simulated{where}: no model ran. The figures follow from the simulator's settings.", where=where)
+    ]
 
 
 def _cells_not_ok(sweep: Sweep) -> list[str]:
@@ -61,7 +69,14 @@ def _cells_not_ok(sweep: Sweep) -> list[str]:
     for status, what in ((Status.FAILED, "failed"), (Status.PARTIAL, "incomplete")):
         names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell["status"] == status]
         if names:
-            found.append(f"{_of(names, len(sweep.cells), 'cell')} {what}: {_listed(names)}.")
+            found.append(
+                say(
+                    "{number} {what}: {names}.",
+                    number=_of(names, len(sweep.cells), "cell"),
+                    what=say(what),
+                    names=_listed(names),
+                )
+            )
     return found
 
 
@@ -70,7 +85,13 @@ def _variants_not_ok(sweep: Sweep) -> list[str]:
     names = [_variant_name(sweep, row) for row in bad]
     if not names:
         return []
-    return [f"{_of(names, len(sweep.variants), 'variant')} not ok: {_listed(names)}. The notes say why."]
+    return [
+        say(
+            "{number} not ok: {names}. The notes say why.",
+            number=_of(names, len(sweep.variants), "variant"),
+            names=_listed(names),
+        )
+    ]
 
 
 def _stopped_early(sweep: Sweep) -> list[str]:
@@ -82,7 +103,14 @@ def _stopped_early(sweep: Sweep) -> list[str]:
     for reason, what in wording.items():
         names = [sweep.labels[cell["cell_id"]] for cell in sweep.cells if cell.get("stop_reason") == reason]
         if names:
-            found.append(f"{_of(names, len(sweep.cells), 'cell')} {what}: {_listed(names)}.")
+            found.append(
+                say(
+                    "{number} {what}: {names}.",
+                    number=_of(names, len(sweep.cells), "cell"),
+                    what=say(what),
+                    names=_listed(names),
+                )
+            )
     return found
 
 
@@ -90,10 +118,13 @@ def _few_repeats(sweep: Sweep) -> list[str]:
     names = [sweep.labels[cell_id] for cell_id, repeats in sweep.num_repeats.items() if repeats == 1]
     if not names:
         return []
-    where = "" if len(names) == len(sweep.cells) else f" in {_listed(names)}"
+    where = "" if len(names) == len(sweep.cells) else say(" in {cells}", cells=_listed(names))
     return [
-        f"Each prompt was measured once{where}, so the timing noise of one prompt can't be seen. "
-        "Raise the repeats."
+        say(
+            "Each prompt was measured once{where}, so the timing noise of one prompt can't be seen. "
+            "Raise the repeats.",
+            where=where,
+        )
     ]
 
 
@@ -103,8 +134,13 @@ def _few_prompts(sweep: Sweep) -> list[str]:
     if fewest is None or fewest >= FEWEST_PROMPTS:
         return []
     return [
-        f"Only {count(fewest)} prompt{'' if fewest == 1 else 's'} measured in some variants: an interval "
-        f"over fewer than {FEWEST_PROMPTS} prompts doesn't reach its nominal 95%. Add prompts."
+        say(
+            "Only {fewest} prompt{s} measured in some variants: an interval over fewer than {enough} "
+            "prompts doesn't reach its nominal 95%. Add prompts.",
+            fewest=count(fewest),
+            s="" if fewest == 1 else "s",
+            enough=FEWEST_PROMPTS,
+        )
     ]
 
 
@@ -117,13 +153,22 @@ def _wide(sweep: Sweep) -> list[str]:
     verb = "has" if len(wide) == 1 else "have"
     limit = percent(WIDEST_RELATIVE_HALF_WIDTH)
     remedy = narrowing(sweep.spread, keys)
-    lead = f"{_of(wide, total, 'speedup')} {verb} an interval wider than ±{limit}"
+    lead = say(
+        "{number} {verb} an interval wider than ±{limit}",
+        number=_of(wide, total, "speedup"),
+        verb=verb,
+        limit=limit,
+    )
     if len(wide) == total:
-        return [f"Every speedup's interval is wider than ±{limit}. {remedy}"]
+        return [say("Every speedup's interval is wider than ±{limit}. {remedy}", limit=limit, remedy=remedy)]
     chosen = [one.chosen for one in sweep.series if one.chosen]
     names = [_variant_name(sweep, row) for row in chosen if (row["cell_id"], row["variant_id"]) in keys]
-    among = f"recommended ones among them: {_listed(names)}" if names else "no recommended one among them"
-    return [f"{lead}, {among}. {remedy}"]
+    among = (
+        say("recommended ones among them: {names}", names=_listed(names))
+        if names
+        else say("no recommended one among them")
+    )
+    return [say("{lead}, {among}. {remedy}", lead=lead, among=among, remedy=remedy)]
 
 
 def _idle(sweep: Sweep) -> list[str]:
@@ -136,8 +181,12 @@ def _idle(sweep: Sweep) -> list[str]:
     if not low:
         return []
     share = percent(LEAST_DECODE_SHARE)
-    lead = f"Less than {share} of the measured phase was spent decoding in {_listed(low)}"
-    return [f"{lead}: the harness's own work took the rest, outside the timed calls."]
+    lead = say(
+        "Less than {share} of the measured phase was spent decoding in {cells}",
+        share=share,
+        cells=_listed(low),
+    )
+    return [say("{lead}: the harness's own work took the rest, outside the timed calls.", lead=lead)]
 
 
 def _drift(sweep: Sweep) -> list[str]:
@@ -147,8 +196,12 @@ def _drift(sweep: Sweep) -> list[str]:
     told = [f"{sweep.labels[row['cell_id']]} ({ratio(row['baseline_drift'])})" for row in rows]
     limit = percent(LARGEST_DRIFT)
     return [
-        f"The baseline after the variants ran at another speed than before them, by more than {limit}: "
-        f"{_listed(told)}. No verdict is given there: measure again on a quiet machine."
+        say(
+            "The baseline after the variants ran at another speed than before them, by more than "
+            "{limit}: {cells}. No verdict is given there: measure again on a quiet machine.",
+            limit=limit,
+            cells=_listed(told),
+        )
     ]
 
 
@@ -156,15 +209,19 @@ def _outputs(sweep: Sweep) -> list[str]:
     found = []
     forced = [_variant_name(sweep, row) for row in sweep.variants if row["method"] == SYNTHETIC_METHOD]
     if forced:
-        lead = f"Acceptance was forced, not earned, for {_listed(forced)}"
-        found.append(f"{lead}: costs are real, output and speedup aren't what the drafter would give.")
+        lead = say("Acceptance was forced, not earned, for {forced}", forced=_listed(forced))
+        found.append(
+            say("{lead}: costs are real, output and speedup aren't what the drafter would give.", lead=lead)
+        )
     lossy = [
         _variant_name(sweep, row)
         for row in sweep.variants
         if row.get("lossless") is False and row["method"] != SYNTHETIC_METHOD
     ]
     if lossy:
-        found.append(f"Not lossless by design, so compare quality as well as speed: {_listed(lossy)}.")
+        found.append(
+            say("Not lossless by design, so compare quality as well as speed: {lossy}.", lossy=_listed(lossy))
+        )
     if sweep.lossless:
         return [*found, *_check(sweep)]
     differing = [
@@ -173,8 +230,11 @@ def _outputs(sweep: Sweep) -> list[str]:
         if row["num_equal"] < row["num_prompts"] and row.get("method") != SYNTHETIC_METHOD
     ]
     if differing:
-        lead = f"Greedy output differs from the baseline's on some prompts for {_listed(differing)}"
-        found.append(f"{lead}.")
+        lead = say(
+            "Greedy output differs from the baseline's on some prompts for {differing}",
+            differing=_listed(differing),
+        )
+        found.append(say("{lead}.", lead=lead))
     return found
 
 
@@ -188,7 +248,9 @@ def _check(sweep: Sweep) -> list[str]:
         rows = [row for row in sweep.lossless if row["verdict"] == verdict]
         if rows:
             names = _listed([_variant_name(sweep, row) for row in rows])
-            found.append(f"{what}: {names}. The section on losslessness says more.")
+            found.append(
+                say("{what}: {names}. The section on losslessness says more.", what=say(what), names=names)
+            )
     return found
 
 
@@ -209,4 +271,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _of(names: Sequence[object], total: int, noun: str) -> str:
-    return f"{len(names)} of {total} {noun}{'' if total == 1 else 's'}"
+    return say(_COUNTED[noun], number=len(names), total=total, s="" if total == 1 else "s")

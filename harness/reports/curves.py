@@ -18,10 +18,17 @@ from harness.reports.drawing import (
     points_of,
 )
 from harness.reports.labels import Row
+from harness.reports.language import say
 from harness.reports.plots import Line, Point, Scale
 from harness.reports.series import Series, has_curve, panels
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text
+
+_POSITION_AXES = {"marginal": "marginal acceptance", "conditional": "conditional acceptance"}
+_POSITION_TITLES = {
+    "marginal": "Marginal acceptance by position",
+    "conditional": "Conditional acceptance by position",
+}
 
 
 def speedup_section(sweep: Sweep) -> Section:
@@ -47,13 +54,16 @@ def _over_k(sweep: Sweep, measure: Measure, *, identifier: str, title: str, lead
     series = [one for one in sweep.series if points_of(one, measure)]
     if not series:
         return Section(
-            identifier, title, omitted=f"No variant has a {measure.title.lower()}.", measure=measure.remedy
+            identifier,
+            title,
+            omitted=say("No variant has a {title}.", title=say(measure.title.lower())),
+            measure=measure.remedy,
         )
-    table = _series_table(f"{measure.title} by k, in numbers", series, measure)
+    table = _series_table(say("{title} by k, in numbers", title=say(measure.title)), series, measure)
     if not has_curve(series):
         drawing = plots.dots([one.label for one in series], [_row_line(series, measure)], scale=measure.scale)
         k = {int(row["k"]) for one in series for row in one.rows}
-        note = k_is(k.pop()) if len(k) == 1 else "each at its k"
+        note = k_is(k.pop()) if len(k) == 1 else say("each at its k")
         item = drawn(drawing, f"{identifier}-0", title=measure.title, note=note)
         return Section(identifier, title, lead, [Figures([item], [], table)])
     lines = {one.label: Line(one.name, one.style, points_of(one, measure)) for one in series}
@@ -62,7 +72,14 @@ def _over_k(sweep: Sweep, measure: Measure, *, identifier: str, title: str, lead
     for place, (panel, own) in enumerate(panels(series).items()):
         in_panel = [lines[one.label] for one in own]
         drawing = plots.lines(in_panel, x_label="k, drafted tokens per step", scale=scale)
-        items.append(drawn(drawing, f"{identifier}-{place}", title=f"{measure.title} by k", note=panel))
+        items.append(
+            drawn(
+                drawing,
+                f"{identifier}-{place}",
+                title=say("{title} by k", title=say(measure.title)),
+                note=panel,
+            )
+        )
     return Section(identifier, title, lead, [Figures(items, legend(series), table)])
 
 
@@ -79,11 +96,11 @@ def positions_section(sweep: Sweep) -> Section:
     items = []
     grouped = panels([one for one, _ in found])
     for place, (panel, own) in enumerate(grouped.items()):
-        for name in ("marginal", "conditional"):
+        for name in _POSITION_AXES:
             chosen = [Line(o.name, o.style, _position_points(rows, name)) for o, rows in found if o in own]
-            scale = Scale(f"{name} acceptance", "share", limits=(0.0, 1.0))
+            scale = Scale(_POSITION_AXES[name], "share", limits=(0.0, 1.0))
             drawing = plots.lines(chosen, x_label="place in the draft", scale=scale, height_in=2.8)
-            title = f"{name.capitalize()} acceptance by position"
+            title = _POSITION_TITLES[name]
             items.append(drawn(drawing, f"positions-{place}-{name}", title=title, note=panel))
     block = Figures(items, legend([one for one, _ in found]), _positions_table(sweep))
     return Section("positions", "Acceptance by position", lead, [block])

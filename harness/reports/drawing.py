@@ -11,6 +11,7 @@ from harness.reports import svg
 from harness.reports.blocks import Column, Figure, Key, Table, entry
 from harness.reports.display import number
 from harness.reports.labels import Row
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.plots import Point, Scale
 from harness.reports.series import Series
@@ -61,7 +62,9 @@ def folded_table(
 
 def drawn(drawing: Drawing, identifier: str, *, title: str, note: str) -> Figure:
     """A drawing as a figure of the page; its numbers are in the table below it."""
-    description = f"{title}{f', {note}' if note else ''}. The table below the drawings has the numbers."
+    title = say(title)
+    subject = say("{title}, {note}", title=title, note=note) if note else title
+    description = say("{subject}. The table below the drawings has the numbers.", subject=subject)
     return Figure(
         svg.inline(drawing, f"plot-{identifier}", title=title, description=description), title, note
     )

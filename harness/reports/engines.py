@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.reports.blocks import Block, Bullets, Column, Entry, Section, Table, entry
 from harness.reports.display import MISSING, number, rate, seconds, size, with_interval
 from harness.reports.labels import Row, phrase, variant_label
+from harness.reports.language import say
 from harness.reports.sweep import Sweep
 from harness.reports.words import interval_text
 
@@ -51,10 +52,14 @@ def engines_section(sweep: Sweep) -> Section:
 
 
 def _table(sweep: Sweep, rows: Sequence[Row]) -> Table:
-    caption = ", ".join(phrase(name, rows[0].get(name)) for name in _WORK if rows[0].get(name) is not None)
+    caption = say(", ").join(
+        phrase(name, rows[0].get(name)) for name in _WORK if rows[0].get(name) is not None
+    )
     best = rows[0]["best_backend"]
     body = [_line(sweep, row) for row in sorted(rows, key=_order)]
-    return Table(f"{caption}; fastest without speculation: {best}", _COLUMNS, body)
+    return Table(
+        say("{caption}; fastest without speculation: {engine}", caption=caption, engine=best), _COLUMNS, body
+    )
 
 
 def _order(row: Row) -> tuple[bool, str, float, str]:
@@ -71,7 +76,7 @@ def _line(sweep: Sweep, row: Row) -> list[Entry]:
         entry(str(row["backend"])),
         entry(variant_label(row)),
         entry(with_interval(end_to_end, rate)),
-        entry("baseline" if is_baseline else interval_text(own, "end_to_end_speedup")),
+        entry(say("baseline") if is_baseline else interval_text(own, "end_to_end_speedup")),
         entry(interval_text(row, "over_best")),
         entry(MISSING if is_baseline else interval_text(own, "acceptance_rate")),
         entry(_draft_sampling(sweep, row)),

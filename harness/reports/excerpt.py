@@ -10,6 +10,7 @@ from statistics import median
 from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
 from harness.reports.display import count, fact, number, percent, ratio
 from harness.reports.labels import method_label, phrase
+from harness.reports.language import say
 from harness.reports.series import Series
 from harness.reports.sweep import Sweep
 from harness.reports.words import Verdict, interval_text, verdict
@@ -25,26 +26,38 @@ def excerpted(section: Section, sweep: Sweep) -> Section:
     """A section over the excerpt, saying so."""
     if section.omitted and not section.blocks:
         return section
-    note = f"{_shown(sweep)} are shown, spread over the ranking by speedup; {TABLES_FOLDER}/ has all."
-    return replace(section, lead=f"{section.lead} {note}".strip())
+    note = say(
+        "{number} are shown, spread over the ranking by speedup; {folder}/ has all.",
+        number=_shown(sweep),
+        folder=TABLES_FOLDER,
+    )
+    return replace(section, lead=f"{say(section.lead)} {note}".strip())
 
 
 def overview_section(sweep: Sweep) -> Section:
     """How speculation does over all cells, value by value of each fact that differs between them."""
-    lead = (
-        f"{len(sweep.cells)} cells are too many to list. This section, the summary's sentences, the findings "
-        f"and the failures count all of them; the other sections show {_shown(sweep)}, spread evenly over "
-        "the ranking by best speedup, the first and the last included. All rows of all tables are beside "
-        f"this page, in {TABLES_FOLDER}/ as Parquet: {', '.join(sweep.whole_tables)}."
+    lead = say(
+        "{num_cells} cells are too many to list. This section, the summary's sentences, the findings "
+        "and the failures count all of them; the other sections show {number}, spread evenly over "
+        "the ranking by best speedup, the first and the last included. All rows of all tables are "
+        "beside this page, in {folder}/ as Parquet: {tables}.",
+        num_cells=len(sweep.cells),
+        number=_shown(sweep),
+        folder=TABLES_FOLDER,
+        tables=", ".join(sweep.whole_tables),
     )
     blocks: list[Block] = []
     for name in sweep.varying:
         groups = _by_value(sweep, name)
         told = name.replace("_", " ")
         if len(groups) <= _MOST_VALUES:
-            blocks.append(_table(f"By {told}", groups))
+            blocks.append(_table(say("By {fact}", fact=told), groups))
         else:
-            blocks.append(Prose(f"{told}: {len(groups)} values, too many to list."))
+            blocks.append(
+                Prose(
+                    say("{fact}: {num_values} values, too many to list.", fact=told, num_values=len(groups))
+                )
+            )
     methods: dict[str, list[Series]] = {}
     for one in sweep.series:
         methods.setdefault(method_label(one.method), []).append(one)
@@ -63,7 +76,9 @@ def _by_value(sweep: Sweep, name: str) -> dict[str, list[Series]]:
                 part = bisect_left(known, found) * _NUM_PARTS // len(known)
                 first = -(-part * len(known) // _NUM_PARTS)
                 last = -(-(part + 1) * len(known) // _NUM_PARTS) - 1
-                names[cell_id] = f"{phrase(name, known[first])} to {fact(known[last])}"
+                names[cell_id] = say(
+                    "{low} to {high}", low=phrase(name, known[first]), high=fact(known[last])
+                )
     groups: dict[str, list[Series]] = {}
     for one in sweep.series:
         groups.setdefault(names[one.cell_id], []).append(one)
@@ -71,7 +86,9 @@ def _by_value(sweep: Sweep, name: str) -> dict[str, list[Series]]:
 
 
 def _shown(sweep: Sweep) -> str:
-    return f"{len(sweep.excerpt.cells)} of {len(sweep.cells)} cells"
+    return say(
+        "{num_shown} of {num_cells} cells", num_shown=len(sweep.excerpt.cells), num_cells=len(sweep.cells)
+    )
 
 
 def _table(caption: str, groups: dict[str, list[Series]]) -> Table:

@@ -8,8 +8,9 @@ from harness.findings import Finding, Topic
 from harness.privacy import clipped
 from harness.reports.blocks import Block, Notice, Section
 from harness.reports.labels import variant_label
+from harness.reports.language import retold, say
 from harness.reports.sweep import Sweep
-from harness.reports.words import joined
+from harness.reports.words import joined, shortened
 
 _MOST_PLACES = 8
 _MOST_IN_LINE = 4
@@ -31,18 +32,20 @@ def findings_section(sweep: Sweep) -> Section:
     blocks: list[Block] = []
     for topic, heading in _HEADINGS.items():
         groups = [group for group in _by_rule(sweep.findings) if group[0].rule.topic is topic]
-        notices = [_notice(sweep, group, heading if place == 0 else "") for place, group in enumerate(groups)]
+        notices = [
+            _notice(sweep, group, say(heading) if place == 0 else "") for place, group in enumerate(groups)
+        ]
         blocks += notices
     return Section("findings", "Findings", _LEAD, blocks)
 
 
 def findings_line(sweep: Sweep) -> str | None:
     """One line for a terminal; None where nothing was found."""
-    titles = [group[0].rule.title for group in _by_rule(sweep.findings)]
+    titles = [say(group[0].rule.title) for group in _by_rule(sweep.findings)]
     if not titles:
         return None
-    shown = [f"{title[:1].lower()}{title[1:].partition(':')[0]}" for title in titles]
-    number = f"{len(titles)} finding{'' if len(titles) == 1 else 's'}"
+    shown = [shortened(title) for title in titles]
+    number = say("{number} finding{s}", number=len(titles), s="" if len(titles) == 1 else "s")
     return f"{number}: {joined(shown, limit=_MOST_IN_LINE, separator='; ')}."
 
 
@@ -53,11 +56,11 @@ def measurement_sentences(sweep: Sweep) -> list[str]:
 
 
 def _sentence(sweep: Sweep, group: Sequence[Finding]) -> str:
-    title = group[0].rule.title
+    title = say(group[0].rule.title)
     if not sweep.has_many_cells:
-        return f"{title}."
+        return say("{title}.", title=title)
     labels = list(dict.fromkeys(sweep.labels[found.sighting.cell_id] for found in group))
-    return f"{title} ({joined(labels, limit=_MOST_IN_LINE, separator='; ')})."
+    return say("{title} ({cells}).", title=title, cells=joined(labels, limit=_MOST_IN_LINE, separator="; "))
 
 
 def _by_rule(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -70,12 +73,15 @@ def _by_rule(findings: Sequence[Finding]) -> list[list[Finding]]:
 def _notice(sweep: Sweep, group: Sequence[Finding], heading: str) -> Notice:
     places = [_place(sweep, found) for found in group[:_MOST_PLACES]]
     if len(group) > _MOST_PLACES:
-        places.append(f"and in {len(group) - _MOST_PLACES} more places.")
-    steps = list(dict.fromkeys(found.next_step for found in group))
+        places.append(say("and in {number} more places.", number=len(group) - _MOST_PLACES))
+    steps = list(dict.fromkeys(say(found.next_step) for found in group))
     return Notice(
-        title=group[0].rule.title,
+        title=say(group[0].rule.title),
         places=places,
-        facts=[("Threshold", f"{group[0].rule.threshold}."), ("Next step", " ".join(steps))],
+        facts=[
+            (say("Threshold"), say("{threshold}.", threshold=say(group[0].rule.threshold))),
+            (say("Next step"), " ".join(steps)),
+        ],
         heading=heading,
     )
 
@@ -93,6 +99,6 @@ def _place(sweep: Sweep, found: Finding) -> str:
     )
     variant = variant_label(row) if row else ""
     where = " · ".join(part for part in (cell, variant) if part)
-    text = clipped(sighting.text, _TEXT_CHARACTERS)
-    told = f"{where}: {text}" if where else f"{text[:1].upper()}{text[1:]}"
-    return f"{told} ({sighting.confidence.value})"
+    text = clipped(retold(sighting.text), _TEXT_CHARACTERS)
+    told = say("{label}: {text}", label=where, text=text) if where else f"{text[:1].upper()}{text[1:]}"
+    return say("{told} ({confidence})", told=told, confidence=say(sighting.confidence.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.reports.blocks import Facts, Section
+from harness.reports.language import say
 
 _TERMS = (
     (
@@ -87,4 +88,6 @@ _TERMS = (
 
 def glossary_section() -> Section:
     """What the words of the page mean."""
-    return Section("glossary", "Definitions", blocks=[Facts(_TERMS)])
+    return Section(
+        "glossary", "Definitions", blocks=[Facts([(say(term), say(meaning)) for term, meaning in _TERMS])]
+    )

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from harness.reports import palette
 from harness.reports.blocks import Page
+from harness.reports.language import language, language_tag, say, style_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def render(page: Page) -> str:
         .get_template("report.html.j2")
         .render(
             page=page,
-            style=_inlined(f"{palette.declarations()}\n{_asset('report.css')}"),
+            language_tag=language_tag(),
+            style=_inlined(f"{palette.declarations()}\n{_asset('report.css')}\n{style_of(language())}"),
             script=_inlined(_asset("report.js")),
         )
     )
@@ -44,13 +46,15 @@ def render(page: Page) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("harness.reports", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["say"] = say
+    return environment
 
 
 def _asset(name: str) -> str:

@@ -11,8 +11,10 @@ from urllib.parse import quote
 from harness.privacy import clipped
 from harness.reports.blocks import Column, Page, Section, Table, entry
 from harness.reports.html import render
+from harness.reports.language import say
 from harness.reports.plan_build import PLAN_FILE
 from harness.reports.publish import REPORT_FILE
+from harness.reports.spoken import spoken
 from harness.results.storage import storage_errors, write_atomic
 
 INDEX_FILE = "index.html"
@@ -33,7 +35,7 @@ def write_index(reports_dir: Path) -> Path | None:
     path = reports_dir / INDEX_FILE
     if path.exists() and _head(path) is None:
         return None
-    page = render(_page(list(_listed(reports_dir))))
+    page = render(spoken(_page(list(_listed(reports_dir)))))
     with storage_errors(reports_dir):
         reports_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(path, lambda file: file.write(page.encode()))
@@ -71,7 +73,7 @@ def _page(found: list[tuple[Path, _Head]]) -> Page:
         ]
         for path, head in sorted(found, key=lambda pair: pair[0])
     ]
-    told = f"{len(body)} report{'' if len(body) == 1 else 's'}."
+    told = say("{number} report{s}.", number=len(body), s="" if len(body) == 1 else "s")
     table = Table("All reports", columns, body)
     sections = [Section("reports", "Reports", blocks=[table])]
     return Page("Reports", "Written anew with every report.", told, sections, kind="list")
@@ -88,7 +90,7 @@ def _head(path: Path) -> _Head | None:
     reader.feed(text)
     if reader.metas.get("generator") != _GENERATOR:
         return None
-    metas = (reader.metas.get(name, "") for name in ("description", "harness-subtitle"))
+    metas = (reader.metas.get(key, "") for key in ("description", "harness-subtitle"))
     return _Head(reader.metas.get("harness-kind", ""), reader.title, *metas)
 
 

@@ -9,30 +9,31 @@ from typing import Any
 from harness.privacy import clipped
 from harness.records import BASELINE_METHOD
 from harness.reports.display import fact, k_is, number
+from harness.reports.language import say
 
 Row = Mapping[str, Any]
 
 _PHRASES = {
-    "backend": "{}",
-    "target": "{}",
-    "device": "{}",
-    "dtype": "{}",
-    "target_quantization": "target in {}",
-    "drafter_quantization": "drafter in {}",
-    "batch_size": "batch {}",
-    "workload": "{}",
-    "temperature": "temperature {}",
-    "top_k": "top-k {}",
-    "top_p": "top-p {}",
-    "max_output_tokens": "at most {} tokens",
-    "prompt_tokens": "prompts of {} tokens",
+    "backend": "{value}",
+    "target": "{value}",
+    "device": "{value}",
+    "dtype": "{value}",
+    "target_quantization": "target in {value}",
+    "drafter_quantization": "drafter in {value}",
+    "batch_size": "batch {value}",
+    "workload": "{value}",
+    "temperature": "temperature {value}",
+    "top_k": "top-k {value}",
+    "top_p": "top-p {value}",
+    "max_output_tokens": "at most {value} tokens",
+    "prompt_tokens": "prompts of {value} tokens",
 }
 _LAST_RESORT = {
-    "backend_version": "version {}",
-    "target_revision": "revision {}",
-    "ignore_eos": "ignore EOS {}",
-    "num_prompts": "{} prompts",
-    "workload_sha256": "workload {}",
+    "backend_version": "version {value}",
+    "target_revision": "revision {value}",
+    "ignore_eos": "ignore EOS {value}",
+    "num_prompts": "{value} prompts",
+    "workload_sha256": "workload {value}",
 }
 _METHODS = {
     BASELINE_METHOD: "no speculation",
@@ -43,8 +44,6 @@ _METHODS = {
     "eagle": "EAGLE",
 }
 _LONGEST_CHARACTERS = 60
-NOT_LOSSLESS = "not lossless"
-"""What stands wherever a variant whose output isn't the target's is named."""
 
 
 def method_label(method: object) -> str:
@@ -52,7 +51,7 @@ def method_label(method: object) -> str:
     name, _, special = str(method).partition(" ")
     if name not in _METHODS:
         return clipped(method, _LONGEST_CHARACTERS)
-    return f"{_METHODS[name]} {clipped(special, _LONGEST_CHARACTERS)}".rstrip()
+    return f"{say(_METHODS[name])} {clipped(special, _LONGEST_CHARACTERS)}".rstrip()
 
 
 def is_lossless(row: Row) -> bool:
@@ -62,14 +61,14 @@ def is_lossless(row: Row) -> bool:
 
 def marked(name: str, row: Row) -> str:
     """A name that says so where the variant isn't lossless."""
-    return name if is_lossless(row) else f"{name} ({NOT_LOSSLESS})"
+    return name if is_lossless(row) else say("{name} (not lossless)", name=name)
 
 
 def variant_label(row: Row) -> str:
     """A variant's method and k, and whether it changes the output."""
     name = marked(method_label(row.get("method")), row)
     k = number(row.get("k"))
-    return name if not k else f"{name}, {k_is(k)}"
+    return name if not k else say("{method}, {k}", method=name, k=k_is(k))
 
 
 def varying_facts(cells: Sequence[Row]) -> list[str]:
@@ -93,8 +92,8 @@ def _varying_settings(cells: Sequence[Row]) -> list[str]:
 def phrase(name: str, value: object) -> str:
     """One fact in words, such as `temperature 0.7`."""
     setting = " ".join(name.split(".")[1:]).replace("_", " ").replace("{", "").replace("}", "")
-    pattern = _PHRASES.get(name) or _LAST_RESORT.get(name) or f"{setting} {{}}".strip()
-    return pattern.format(clipped(fact(value), _LONGEST_CHARACTERS))
+    pattern = _PHRASES.get(name) or _LAST_RESORT.get(name) or f"{setting} {{value}}".strip()
+    return say(pattern, value=clipped(fact(value), _LONGEST_CHARACTERS))
 
 
 def cell_label(cell: Row, varying: Sequence[str]) -> str:
@@ -105,7 +104,7 @@ def cell_label(cell: Row, varying: Sequence[str]) -> str:
 def cell_labels(cells: Sequence[Row]) -> dict[str, str]:
     """A distinct label per cell id: a lone cell is `this cell`, equal labels get a part of the hash."""
     varying = varying_facts(cells)
-    labels = {str(cell["cell_id"]): cell_label(cell, varying) or "this cell" for cell in cells}
+    labels = {str(cell["cell_id"]): cell_label(cell, varying) or say("this cell") for cell in cells}
     counts = Counter(labels.values())
     return {
         cell_id: label if counts[label] == 1 else f"{label} · {cell_id[:8]}"

@@ -17,6 +17,7 @@ from harness.reports.display import (
     with_interval,
 )
 from harness.reports.labels import Row, is_lossless
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
 from harness.reports.words import VERDICT_LABELS, Verdict, interval_text, verdict
@@ -65,7 +66,7 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
     ),
     (
         Column("lossless", numeric=False, hint="whether the output is the target's, by design"),
-        lambda row: entry(fact(is_lossless(row)), "" if is_lossless(row) else "unclear"),
+        lambda row: entry(say(fact(is_lossless(row))), "" if is_lossless(row) else "unclear"),
     ),
     (Column("peak memory"), lambda row: entry(size(row["peak_memory_bytes"]))),
     (Column("prompts"), lambda row: entry(count(row["num_prompts"]))),
@@ -73,7 +74,7 @@ _RESULTS: Sequence[tuple[Column, Callable[[Row], Entry]]] = (
     (Column("tokens"), lambda row: entry(count(row["num_output_tokens"]))),
     (
         Column("status", numeric=False),
-        lambda row: entry(str(row["status"]), "" if row["status"] == "ok" else "costs"),
+        lambda row: entry(say(str(row["status"])), "" if row["status"] == "ok" else "costs"),
     ),
 )
 
@@ -97,21 +98,19 @@ def results_section(sweep: Sweep) -> Section:
 
 def _speedup(row: Row) -> Entry:
     if row["is_baseline"]:
-        return entry("baseline", "muted")
+        return entry(say("baseline"), "muted")
     found = verdict(row)
     tone = {Verdict.PAYS: "pays", Verdict.COSTS: "costs"}.get(found, "")
     return entry(interval_text(row), tone)
 
 
-_CORRECTED = {
-    "yes": entry(VERDICT_LABELS[Verdict.PAYS], "pays"),
-    "no": entry(VERDICT_LABELS[Verdict.COSTS], "costs"),
-    "unclear": entry(VERDICT_LABELS[Verdict.UNCLEAR], "muted"),
-}
+_CORRECTED = {"yes": Verdict.PAYS, "no": Verdict.COSTS, "unclear": Verdict.UNCLEAR}
+_CORRECTED_TONES = {Verdict.PAYS: "pays", Verdict.COSTS: "costs", Verdict.UNCLEAR: "muted"}
 
 
 def _corrected(row: Row) -> Entry:
-    return _CORRECTED.get(str(row.get("faster")), entry(MISSING))
+    found = _CORRECTED.get(str(row.get("faster")))
+    return entry(MISSING) if found is None else entry(say(VERDICT_LABELS[found]), _CORRECTED_TONES[found])
 
 
 def _unless_baseline(row: Row, text: str) -> str:

@@ -9,6 +9,7 @@ from harness.privacy import clipped
 from harness.reports.blocks import Block, Column, Entry, Prose, Section, Table, entry
 from harness.reports.display import MISSING, count, decimal, number, percent, seconds
 from harness.reports.labels import Row, is_lossless
+from harness.reports.language import retold, say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
 from harness.verdicts import LosslessVerdict
@@ -34,7 +35,7 @@ def lossless_section(sweep: Sweep) -> Section:
     sampled = [row for row in sweep.lossless if row["test"] == "distribution"]
     blocks: list[Block] = []
     if greedy:
-        blocks += [_table(sweep, "Temperature 0: greedy outputs", greedy, _GREEDY), Prose(_GREEDY_TEXT)]
+        blocks += [_table(sweep, "Temperature 0: greedy outputs", greedy, _GREEDY), Prose(_greedy_text())]
     if sweep.divergences:
         blocks.append(_divergences(sweep))
     if sampled:
@@ -52,15 +53,21 @@ def lossless_line(rows: Sequence[Row]) -> str:
     parts = [
         text
         for verdict, text in (
-            (LosslessVerdict.EQUAL, "write exactly the baseline's tokens"),
-            (LosslessVerdict.TIE, "differ from the baseline by numerical ties alone"),
+            (LosslessVerdict.EQUAL, say("write exactly the baseline's tokens")),
+            (LosslessVerdict.TIE, say("differ from the baseline by numerical ties alone")),
             (LosslessVerdict.CONSISTENT, _consistent(checked)),
-            (LosslessVerdict.UNKNOWN, "couldn't be judged"),
+            (LosslessVerdict.UNKNOWN, say("couldn't be judged")),
         )
         for text in [_counted(checked, verdict, text)]
         if text
     ]
-    found = f"{'; '.join(parts)}." if parts else "" if drafting else "No variant was checked."
+    found = (
+        say("{text}.", text=say("; ").join(parts))
+        if parts
+        else ""
+        if drafting
+        else say("No variant was checked.")
+    )
     changing = [row for row in drafting if not is_lossless(row)]
     return " ".join(text for text in (_defects(rows), found, *_by_design(changing)) if text)
 
@@ -74,12 +81,23 @@ def _by_design(rows: Sequence[Row]) -> list[str]:
     parts = []
     if greedy:
         compared, differing = (sum(map(count_of, greedy)) for count_of in (_num_compared, _num_differing))
-        parts.append(f"{count(differing)} of {count(compared)} greedy outputs differ from the baseline's")
+        parts.append(
+            say(
+                "{differing} of {compared} greedy outputs differ from the baseline's",
+                differing=count(differing),
+                compared=count(compared),
+            )
+        )
     if distances:
-        parts.append(f"sampled tokens lie up to {max(distances):.2f} from the target's distribution")
-    told = f": {' and '.join(parts)}" if parts else ""
+        parts.append(
+            say(
+                "sampled tokens lie up to {distance:.2f} from the target's distribution",
+                distance=max(distances),
+            )
+        )
+    told = say(": {parts}", parts=say(" and ").join(parts)) if parts else ""
     verb = "isn't" if len(rows) == 1 else "aren't"
-    return [f"{len(rows)} {verb} lossless by design{told}."]
+    return [say("{number} {verb} lossless by design{told}.", number=len(rows), verb=verb, told=told)]
 
 
 def _num_compared(row: Row) -> int:
@@ -100,19 +118,27 @@ def _defects(rows: Sequence[Row]) -> str:
     if variants:
         verb = "writes" if variants == 1 else "write"
         found.append(
-            f"DEFECT: {variants} variant{'' if variants == 1 else 's'} that should be lossless {verb} what "
-            "the target doesn't."
+            say(
+                "DEFECT: {number} variant{s} that should be lossless {verb} what the target doesn't.",
+                number=variants,
+                s="" if variants == 1 else "s",
+                verb=verb,
+            )
         )
     if len(bad) > variants:
         found.append(
-            "DEFECT: the target disagrees with its own output when it is run over several tokens at once."
+            say(
+                "DEFECT: the target disagrees with its own output when it is run over several tokens at once."
+            )
         )
     return " ".join(found)
 
 
 def _counted(rows: Sequence[Row], verdict: LosslessVerdict, text: str) -> str:
     number_of = sum(row["verdict"] == verdict for row in rows)
-    return f"{number_of} of {len(rows)} {text}" if number_of else ""
+    return (
+        say("{number} of {total} {text}", number=number_of, total=len(rows), text=text) if number_of else ""
+    )
 
 
 def _consistent(rows: Sequence[Row]) -> str:
@@ -122,8 +148,12 @@ def _consistent(rows: Sequence[Row]) -> str:
         if row["verdict"] == LosslessVerdict.CONSISTENT
         and (found := number(row["detectable_distance"])) is not None
     ]
-    text = "follow the target's distribution"
-    return f"{text} (a distance of {max(distances):.2f} would be noticed)" if distances else text
+    text = say("follow the target's distribution")
+    return (
+        say("{text} (a distance of {distance:.2f} would be noticed)", text=text, distance=max(distances))
+        if distances
+        else text
+    )
 
 
 def _table(sweep: Sweep, caption: str, rows: Sequence[Row], columns: _Columns) -> Table:
@@ -135,15 +165,15 @@ def _table(sweep: Sweep, caption: str, rows: Sequence[Row], columns: _Columns) -
 def _verdict(row: Row) -> Entry:
     verdict = LosslessVerdict(row["verdict"])
     if not is_lossless(row):
-        seen = "" if verdict is LosslessVerdict.LOSSY else f": {verdict} here"
-        return entry(f"not lossless by design{seen}", _TONES[LosslessVerdict.LOSSY])
-    text = f"{verdict}, the control" if row["is_baseline"] else str(verdict)
+        seen = "" if verdict is LosslessVerdict.LOSSY else say(": {verdict} here", verdict=say(verdict))
+        return entry(say("not lossless by design{seen}", seen=seen), _TONES[LosslessVerdict.LOSSY])
+    text = say("{verdict}, the control", verdict=say(verdict)) if row["is_baseline"] else say(verdict)
     return entry(text, _TONES[verdict])
 
 
 def _reason(row: Row) -> Entry:
     reason = row["reason"]
-    return entry(clipped(reason, _REASON_CHARACTERS) if isinstance(reason, str) else MISSING)
+    return entry(clipped(retold(reason), _REASON_CHARACTERS) if isinstance(reason, str) else MISSING)
 
 
 _VERDICT = (Column("verdict", numeric=False), _verdict)
@@ -186,8 +216,8 @@ _SAMPLED: _Columns = (
 )
 _GREEDY_TEXT = (
     "Where an output leaves the baseline's, the target runs the baseline's output once more, all of it in "
-    f"one forward. A token within {TIE_ROUNDINGS:g} roundings of the likeliest one "
-    f"({FLOAT32_TIE_ROUNDINGS:g} in float32) is a numerical tie, which another number of tokens per forward "
+    "one forward. A token within {roundings:g} roundings of the likeliest one "
+    "({float32_roundings:g} in float32) is a numerical tie, which another number of tokens per forward "
     "may decide otherwise; anything else is a defect. The control is the baseline itself: prompts on which "
     "the target, run over all tokens at once, prefers another token."
 )
@@ -197,6 +227,10 @@ _SAMPLED_TEXT = (
     "the total variation between the places and a uniform spread; what averages out over the places can't "
     "be noticed. The control is the baseline."
 )
+
+
+def _greedy_text() -> str:
+    return say(_GREEDY_TEXT, roundings=TIE_ROUNDINGS, float32_roundings=FLOAT32_TIE_ROUNDINGS)
 
 
 def _p_value(value: object) -> str:
@@ -224,7 +258,7 @@ def _divergences(sweep: Sweep) -> Table:
                 entry(count(found["token"])),
                 entry(count(found["other_token"])),
                 entry(decimal(found["roundings"])),
-                entry(str(kind), _TONES[kind]),
+                entry(say(kind), _TONES[kind]),
             ]
         )
     return Table("Where greedy outputs part, output tokens counted from 0", columns, body, collapsed=True)
@@ -251,7 +285,14 @@ def _agreement_entries(row: Row) -> list[Entry]:
     equal = row["num_equal"] == row["num_prompts"]
     prompt = row["first_divergence_prompt_id"]
     return [
-        entry(f"{count(row['num_equal'])} of {count(row['num_prompts'])}", "pays" if equal else "costs"),
+        entry(
+            say(
+                "{num_equal} of {num_prompts}",
+                num_equal=count(row["num_equal"]),
+                num_prompts=count(row["num_prompts"]),
+            ),
+            "pays" if equal else "costs",
+        ),
         entry(percent(row["share_equal"])),
         entry(count(row["first_divergence_tokens"])),
         entry(clipped(prompt, 60) if isinstance(prompt, str) else MISSING),

@@ -8,6 +8,7 @@ from harness.reports import plots
 from harness.reports.blocks import Block, Bullets, Column, Entry, Figure, Figures, Section, Table, entry
 from harness.reports.display import count, decimal, fact, number, percent, ratio, size
 from harness.reports.drawing import drawn, legend
+from harness.reports.language import say
 from harness.reports.plots import Line, Point
 from harness.reports.rivals import judged, ratio_text
 from harness.reports.series import Series, panels
@@ -72,8 +73,21 @@ def _told(sweep: Sweep, own: Sequence[Series]) -> list[str]:
     lead = f"{sweep.labels[able[0].cell_id]}: " if sweep.has_many_cells else ""
     first, others = able[0], [one for one in able if _method(one) != _method(able[0])]
     if verdict(first.chosen) is Verdict.COSTS:
-        return [f"{lead}no method is faster than plain decoding; {_named(first)} comes closest."]
-    texts = [f"{lead}{_named(first)} is fastest{_margin(sweep, first, others)}."]
+        return [
+            say(
+                "{lead}no method is faster than plain decoding; {method} comes closest.",
+                lead=lead,
+                method=_named(first),
+            )
+        ]
+    texts = [
+        say(
+            "{lead}{method} is fastest{margin}.",
+            lead=lead,
+            method=_named(first),
+            margin=_margin(sweep, first, others),
+        )
+    ]
     top = max(able, key=lambda one: _figure(one, "tokens_per_forward"))
     if _method(top) != _method(first):
         texts.append(f"{lead}{_more_tokens(top, first)}")
@@ -84,25 +98,40 @@ def _margin(sweep: Sweep, first: Series, others: Sequence[Series]) -> str:
     if not others or first.chosen is None or others[0].chosen is None:
         return ""
     found = sweep.against(first.chosen, others[0].chosen).speed
-    clear = "" if judged(found) is Verdict.PAYS else ", too close to tell apart"
-    return f", {ratio_text(found)} of the speed of {_named(others[0])}{clear}"
+    clear = "" if judged(found) is Verdict.PAYS else say(", too close to tell apart")
+    return say(
+        ", {ratio} of the speed of {method}{clear}",
+        ratio=ratio_text(found),
+        method=_named(others[0]),
+        clear=clear,
+    )
 
 
 def _more_tokens(top: Series, first: Series) -> str:
     tokens = [decimal(_figure(one, "tokens_per_forward")) for one in (top, first)]
-    text = f"{_named(top)} gets more tokens per forward, {tokens[0]} against {tokens[1]}"
+    text = say(
+        "{method} gets more tokens per forward, {tokens} against {others}",
+        method=_named(top),
+        tokens=tokens[0],
+        others=tokens[1],
+    )
     costs = [number(one.chosen.get("draft_cost_ratio")) if one.chosen else None for one in (top, first)]
     if costs[0] is None or costs[1] is None:
-        return f"{text}."
+        return say("{text}.", text=text)
     shares = [percent(_figure(one, "draft_share")) for one in (top, first)]
-    return (
-        f"{text}, but a drafted token costs {costs[0]:.2f} of a step of the target against {costs[1]:.2f}, "
-        f"and drafting takes {shares[0]} of the time against {shares[1]}."
+    return say(
+        "{text}, but a drafted token costs {cost:.2f} of a step of the target against "
+        "{other_cost:.2f}, and drafting takes {share} of the time against {other_share}.",
+        text=text,
+        cost=costs[0],
+        other_cost=costs[1],
+        share=shares[0],
+        other_share=shares[1],
     )
 
 
 def _named(one: Series) -> str:
-    k = "" if one.chosen is None else f" at k = {count(one.chosen['k'])}"
+    k = "" if one.chosen is None else say(" at k = {k}", k=count(one.chosen["k"]))
     return f"{one.method_name}{k}"
 
 
@@ -153,5 +182,5 @@ def _entries(sweep: Sweep, one: Series) -> list[Entry]:
         entry(percent(row.get("draft_share"))),
         entry(percent(row.get("verify_share"))),
         entry(size(row.get("peak_memory_bytes"))),
-        entry(fact(one.is_lossless)),
+        entry(say(fact(one.is_lossless))),
     ]

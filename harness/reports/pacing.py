@@ -9,6 +9,7 @@ from harness.reports.blocks import Block, Bullets, Column, Figure, Figures, Key,
 from harness.reports.display import decimal, k_is, number, percent
 from harness.reports.drawing import drawn
 from harness.reports.labels import Row, variant_label
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.plots import Line, Point
 from harness.reports.rivals import judged, ratio_text
@@ -64,8 +65,20 @@ def _told(sweep: Sweep, row: Row) -> list[str]:
         Verdict.COSTS: "No, it is slower",
         Verdict.UNCLEAR: "Yes, within the interval",
     }.get(judged(found), "Without an interval it can't be told")
-    ratio = f"{ratio_text(found)} of the speed of {k_is(best['k'])}, the fastest fixed one"
-    return [f"{lead}{variant_label(row)}: {answer[:1].lower()}{answer[1:]}: {ratio}."]
+    answer = say(answer)
+    ratio = say(
+        "{ratio} of the speed of {k}, the fastest fixed one", ratio=ratio_text(found), k=k_is(best["k"])
+    )
+    return [
+        say(
+            "{lead}{variant}: {first}{rest}: {ratio}.",
+            lead=lead,
+            variant=variant_label(row),
+            first=answer[:1].lower(),
+            rest=answer[1:],
+            ratio=ratio,
+        )
+    ]
 
 
 def _styles(adaptive: Sequence[Row]) -> dict[str, Style]:
@@ -99,7 +112,7 @@ def _same(found: Row, row: Row) -> bool:
 def _spans_table(sweep: Sweep, adaptive: Sequence[Row]) -> Table:
     """How many tokens were drafted, by how far the sequence had come."""
     spans = sweep.chosen_k.columns
-    columns = [*variant_columns(sweep), *(Column(f"steps {span}") for span in spans)]
+    columns = [*variant_columns(sweep), *(Column(say("steps {span}", span=span)) for span in spans)]
     body = []
     for row in adaptive:
         known = sweep.chosen_k.reindex([(row["cell_id"], row["variant_id"])])

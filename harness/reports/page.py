@@ -16,6 +16,7 @@ from harness.reports.engines import engines_section
 from harness.reports.excerpt import excerpted, overview_section
 from harness.reports.findings import findings_section
 from harness.reports.glossary import glossary_section
+from harness.reports.language import say
 from harness.reports.listings import results_section
 from harness.reports.losslessness import lossless_section
 from harness.reports.methods import methods_section
@@ -68,9 +69,9 @@ def page_of(sweep: Sweep, *, advice: Sequence[Advice] = ()) -> Page:
     """
     told = headline(sweep.series)
     return Page(
-        title=f"Speculative decoding: {clipped(sweep.name, 80)}",
+        title=say("Speculative decoding: {name}", name=clipped(sweep.name, 80)),
         subtitle=subtitle(sweep),
-        headline=f"Simulated, not measured. {told}" if is_simulated(sweep) else told,
+        headline=say("Simulated, not measured. {told}", told=told) if is_simulated(sweep) else told,
         sections=[
             *_sections(sweep, _EVIDENCE),
             capacity_section(sweep, advice),

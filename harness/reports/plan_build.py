@@ -10,6 +10,7 @@ from harness.reports.html import render
 from harness.reports.plan_document import plan_json
 from harness.reports.plan_page import plan_page
 from harness.reports.publish import write_texts
+from harness.reports.spoken import spoken
 from harness.reports.twins import as_markdown
 
 PLAN_FILE = "plan.html"
@@ -26,7 +27,7 @@ def write_plan(plan: Plan, out_dir: Path, validation: ValidationTable | None = N
     Raises:
         StorageError: they can't be written.
     """
-    page = plan_page(plan, validation)
+    page = spoken(plan_page(plan, validation))
     texts = {DOCUMENT_FILE: plan_json(plan), MARKDOWN_FILE: as_markdown(page), PLAN_FILE: render(page)}
     write_texts(out_dir, texts)
     return out_dir / PLAN_FILE

@@ -10,6 +10,7 @@ from harness.privacy import clipped
 from harness.reports import plan_words as words
 from harness.reports.blocks import Block, Bullets, Column, Section, Table, entry
 from harness.reports.display import MISSING, count, percent, seconds
+from harness.reports.language import retold, say
 
 Named = Sequence[tuple[str, ConfigurationPlan]]
 _COMMAND = "plan validate RESULTS"
@@ -26,17 +27,21 @@ def validation_section(table: ValidationTable | None) -> Section:
     for row in table.rows:
         between = MISSING
         if row.predicted_low is not None and row.predicted_high is not None:
-            between = f"{seconds(row.predicted_low)} to {seconds(row.predicted_high)}"
+            between = say("{low} to {high}", low=seconds(row.predicted_low), high=seconds(row.predicted_high))
         texts = [row.variant_id, f"{row.requests_per_s:.3g}", row.figure.replace("_", " ").removesuffix(" s")]
         texts += [seconds(row.predicted), between, seconds(row.measured), _signed(row.error)]
         rows.append([entry(text) for text in texts])
     bias = [
-        f"{name}: bias {_signed(bias)}, mean error {percent(error)}" for name, bias, error in table.summary()
+        say("{name}: bias {bias}, mean error {error}", name=name, bias=_signed(bias), error=percent(error))
+        for name, bias, error in table.summary()
     ]
-    prompts = " and with prompts held out too" if table.held_out else ""
-    lead = (
-        f"{table.backend}, {count(table.num_requests)} requests per load, served one after another, at rates "
-        f"that calibrated nothing{prompts}. Bias is the mean signed error: which way the model is off."
+    prompts = say(" and with prompts held out too") if table.held_out else ""
+    lead = say(
+        "{backend}, {num_requests} requests per load, served one after another, at rates that "
+        "calibrated nothing{prompts}. Bias is the mean signed error: which way the model is off.",
+        backend=table.backend,
+        num_requests=count(table.num_requests),
+        prompts=prompts,
     )
     blocks: list[Block] = [Table("Per load", columns, rows), Bullets(bias, title="Over all loads")]
     return Section("validation", title, lead, blocks)
@@ -67,10 +72,15 @@ def calibration_section(named: Named) -> Section:
         known = one.model.range
         batches = ", ".join(map(str, known.batches))
         notes.append(
-            f"{clipped(label, 60)}: batches of {batches}; prompts up to {count(known.max_prompt_tokens)} "
-            f"tokens, contexts up to {count(known.max_context_tokens)}."
+            say(
+                "{label}: batches of {batches}; prompts up to {prompt} tokens, contexts up to {context}.",
+                label=clipped(label, 60),
+                batches=batches,
+                prompt=count(known.max_prompt_tokens),
+                context=count(known.max_context_tokens),
+            )
         )
-        notes += [f"{clipped(note, 200)}." for note in one.model.notes]
+        notes += [say("{text}.", text=clipped(retold(note), 200)) for note in one.model.notes]
     return Section(
         "calibration",
         "Calibration",

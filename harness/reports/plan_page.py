@@ -24,6 +24,7 @@ from harness.reports.blocks import (
     entry,
 )
 from harness.reports.display import MISSING, count, fact, percent
+from harness.reports.language import retold, say
 from harness.reports.plan_calibration import calibration_section, validation_section
 from harness.reports.plan_plots import LoadLine, load_plot
 from harness.reports.svg import Style
@@ -42,7 +43,7 @@ def plan_page(plan: Plan, validation: ValidationTable | None = None) -> Page:
     labels = words.configuration_labels(plan)
     named = list(zip(labels, plan.configurations, strict=True))
     return Page(
-        title=f"Capacity plan: {clipped(plan.name, 80)}",
+        title=say("Capacity plan: {name}", name=clipped(plan.name, 80)),
         subtitle=_subtitle(plan),
         headline=_headline(plan, named),
         sections=[
@@ -65,9 +66,10 @@ Named = list[tuple[str, ConfigurationPlan]]
 def _subtitle(plan: Plan) -> str:
     traffic = plan.settings.traffic
     growth = ", ".join(f"{words.per_second(traffic.requests_per_s * g)}" for g in traffic.growth)
-    return (
-        f"Peaks of {growth} requests per second. Replicas are simulated from measured step times and "
-        "acceptance; nothing here ran under load but the validation."
+    return say(
+        "Peaks of {growth} requests per second. Replicas are simulated from measured step times and "
+        "acceptance; nothing here ran under load but the validation.",
+        growth=growth,
     )
 
 
@@ -87,7 +89,11 @@ def _summary(plan: Plan, named: Named) -> Section:
         blocks.append(Bullets([words.advice(plan, one), *_switch_sentences(one)], title=title))
         if one.extrapolated:
             blocks.append(
-                Bullets([_sentence(text) for text in one.extrapolated], "warning", "Extrapolated or unknown")
+                Bullets(
+                    [_sentence(retold(text)) for text in one.extrapolated],
+                    "warning",
+                    "Extrapolated or unknown",
+                )
             )
     return Section("summary", "What to run", blocks=blocks)
 
@@ -98,15 +104,30 @@ def _switch_sentences(one: ConfigurationPlan) -> list[str]:
         name = words.method_name(one, advice.method)
         load, closed = advice.off_from_requests_per_s, advice.closed_form
         check = (
-            "closed form: never in a batch that fits"
+            say("closed form: never in a batch that fits")
             if closed.batch is None
-            else f"closed form: from batches of {closed.batch}, {words.per_second(closed.requests_per_s)}/s"
+            else say(
+                "closed form: from batches of {batch}, {rate}/s",
+                batch=closed.batch,
+                rate=words.per_second(closed.requests_per_s),
+            )
         )
         if load is None:
-            said.append(f"{name}: speculation pays up to the load plain decoding carries ({check}).")
+            said.append(
+                say(
+                    "{name}: speculation pays up to the load plain decoding carries ({check}).",
+                    name=name,
+                    check=check,
+                )
+            )
         else:
             said.append(
-                f"{name}: off from {words.per_second(load)} requests/s per replica, simulated ({check})."
+                say(
+                    "{name}: off from {rate} requests/s per replica, simulated ({check}).",
+                    name=name,
+                    rate=words.per_second(load),
+                    check=check,
+                )
             )
     return said
 
@@ -119,9 +140,15 @@ def _fleets(plan: Plan, named: Named) -> Section:
         Column("option", numeric=False),
         Column("most per replica, 1/s", hint="requests per second within the limits"),
         Column("bound by", numeric=False, hint="the limit that the next higher load breaks"),
-        *(Column(f"replicas at {words.per_second(peak)}/s", hint="spares included") for peak in growth),
+        *(
+            Column(say("replicas at {rate}/s", rate=words.per_second(peak)), hint="spares included")
+            for peak in growth
+        ),
         Column("utilisation", hint="load at the peak over what a replica serves when some always wait"),
-        Column(f"{currency} per million tokens", hint="output tokens; the fleet of the peak runs all day"),
+        Column(
+            say("{currency} per million tokens", currency=currency),
+            hint="output tokens; the fleet of the peak runs all day",
+        ),
         Column("scaled by the hour", hint="the same if the fleet follows the day"),
     ]
     rows = [
@@ -132,10 +159,11 @@ def _fleets(plan: Plan, named: Named) -> Section:
         for label, one in named
         for option in one.options
     ]
-    lead = (
-        f"{percent(plan.settings.replica.headroom)} of a replica's load is kept free at the peak; spares "
-        f"keep enough of them up with a probability of {percent(plan.settings.slo.availability)}. "
-        "The recommended option is highlighted."
+    lead = say(
+        "{headroom} of a replica's load is kept free at the peak; spares keep enough of them up with "
+        "a probability of {availability}. The recommended option is highlighted.",
+        headroom=percent(plan.settings.replica.headroom),
+        availability=percent(plan.settings.slo.availability),
     )
     return Section("fleets", "Replicas and costs", lead, [Table("Every option", columns, rows)])
 
@@ -157,7 +185,7 @@ def _curves(plan: Plan, named: Named) -> Section:
         options = _drawn_options(one)
         styles = {words.option_label(option): Style(number) for number, option in enumerate(options)}
         items = [
-            Figure(_drawing(plan, options, name, title, f"plan-{place}-{name}"), title, label)
+            Figure(_drawing(plan, options, name, title, f"plan-{place}-{name}"), say(title), label)
             for name, title in _FIGURES
         ]
         keys = [Key(style.swatch(name, line=True), name) for name, style in styles.items()]
@@ -212,12 +240,12 @@ def _points_table(label: str, options: list[Option]) -> Table:
             texts += [words.duration(point.mean(name)) for name in names]
             texts += [f"{point.mean('mean_batch'):.1f}", words.per_second(point.mean("throughput_tok_per_s"))]
             rows.append([entry(text) for text in (*texts, percent(point.mean("met_share")))])
-    return Table(f"Simulated loads: {label}", columns, rows, collapsed=True)
+    return Table(say("Simulated loads: {label}", label=label), columns, rows, collapsed=True)
 
 
 def _heading(name: str) -> str:
     what, percentile, _ = name.split("_")
-    return f"{what.upper() if what != 'total' else 'total'} {percentile}"
+    return f"{what.upper() if what != 'total' else say('total')} {percentile}"
 
 
 def _switching(named: Named) -> Section:
@@ -243,20 +271,20 @@ def _switching(named: Named) -> Section:
 
 
 def _load(value: float | None) -> str:
-    return "never" if value is None else f"{words.per_second(value)}/s"
+    return say("never") if value is None else f"{words.per_second(value)}/s"
 
 
 def _sensitivity(plan: Plan, named: Named) -> Section:
     columns = [Column("configuration", numeric=False), Column("if", numeric=False)]
     columns += [Column("replicas, recommended"), Column("replicas, no speculation")]
-    columns += [Column(f"{plan.settings.prices.currency} per million tokens")]
+    columns += [Column(say("{currency} per million tokens", currency=plan.settings.prices.currency))]
     rows = []
     for label, one in named:
         for case in one.sensitivities:
             found, plain = case.recommended, case.plain
-            texts = [clipped(label, 60), _SENSITIVITIES[case.name]]
-            texts += [count(found.total) if found else "limits not kept"]
-            texts += [count(plain.total) if plain else "limits not kept"]
+            texts = [clipped(label, 60), say(_SENSITIVITIES[case.name])]
+            texts += [count(found.total) if found else say("limits not kept")]
+            texts += [count(plain.total) if plain else say("limits not kept")]
             rows.append(
                 [entry(t) for t in (*texts, f"{found.cost_per_million_tokens:.3g}" if found else MISSING)]
             )
@@ -277,4 +305,4 @@ def _assumptions(plan: Plan) -> Section:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return say("{text}.", text=f"{text[:1].upper()}{text[1:]}")

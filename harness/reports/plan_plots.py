@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from harness.reports import svg
 from harness.reports.display import seconds, with_interval
+from harness.reports.language import say
 from harness.reports.plots import WIDTH_IN
 from harness.reports.svg import Style
 
@@ -46,7 +47,12 @@ def load_plot(
         for load, value, low, high in zip(line.loads, line.values, line.lows, line.highs, strict=True):
             if low is not None and high is not None:
                 axes.plot([load, load], [max(low, 0.0), high], color=style.colour, linewidth=1.2)
-            told = f"{line.name}, {load:.3g} requests/s: {with_interval((value, low, high), seconds)}"
+            told = say(
+                "{name}, {load:.3g} requests/s: {wait}",
+                name=line.name,
+                load=load,
+                wait=with_interval((value, low, high), seconds),
+            )
             axes.plot(
                 [load],
                 [value],
@@ -67,7 +73,8 @@ def load_plot(
         top = min(top, 3 * limit) if top > limit else max(top, 1.05 * limit)
     axes.set_ylim(0, 1.05 * top if top > 0 else 1.0)
     axes.set_xlim(left=0)
-    axes.set_xlabel("requests per second of one replica")
-    axes.set_ylabel(y_label)
-    description = f"{title}. The table below the drawings has the numbers."
+    axes.set_xlabel(svg.spaced(say("requests per second of one replica")))
+    axes.set_ylabel(svg.spaced(say(y_label)))
+    title = say(title)
+    description = say("{subject}. The table below the drawings has the numbers.", subject=title)
     return svg.inline(figure, identifier, title=title, description=description)

@@ -14,6 +14,7 @@ from matplotlib.ticker import Formatter, MaxNLocator, NullLocator, PercentFormat
 
 from harness.reports import svg
 from harness.reports.display import decimal, percent, rate, ratio, with_interval
+from harness.reports.language import before, say
 from harness.reports.svg import Style
 
 WIDTH_IN = 5.0
@@ -85,6 +86,7 @@ def lines(
     figure = svg.new_figure(WIDTH_IN, height_in)
     axes = figure.axes[0]
     ticks = sorted({point.x for line in series for point in line.points})
+    said_label = say(x_label)
     step = min((b - a for a, b in pairwise(ticks)), default=1.0)
     for place, line in enumerate(series):
         shift = step * 0.3 * _dodge(place, len(series))
@@ -98,10 +100,10 @@ def lines(
             linewidth=1.5,
         )
         for x, point in zip(xs, points, strict=True):
-            at = f"{x_label.partition(',')[0]} {tick_text(point.x)}"
+            at = f"{before(',', said_label)} {tick_text(point.x)}"
             _vertical_point(axes, x, point, line.style, told=_told(line.name, at, scale.written(point)))
     axes.set_xticks(_thinned(ticks), [tick_text(tick) for tick in _thinned(ticks)])
-    axes.set_xlabel(x_label)
+    axes.set_xlabel(svg.spaced(say(x_label)))
     axes.grid(visible=False, axis="x")
     _scale_y(axes, scale)
     return figure
@@ -183,12 +185,16 @@ def against(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
     axes.plot(ends, ends, color=svg.MUTED, linewidth=1.0, linestyle=(0, (4, 3)))
     for line in series:
         for point in line.points:
-            text = f"{Scale('').written(point)}, predicted {ratio(point.x)}"
+            text = say(
+                "{measured}, predicted {predicted}",
+                measured=Scale("").written(point),
+                predicted=ratio(point.x),
+            )
             _vertical_point(axes, point.x, point, line.style, told=_told(line.name, "", text))
     axes.set_xlim(*ends)
     axes.set_ylim(*ends)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set_xlabel(svg.spaced(say(x_label)))
+    axes.set_ylabel(svg.spaced(say(y_label)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(_RatioFormatter())
@@ -209,12 +215,12 @@ def tradeoff(series: Sequence[Line], *, x_label: str, y_label: str) -> Figure:
         xs, ys = [point.x for point in line.points], [point.y for point in line.points]
         axes.plot(xs, ys, color=line.style.colour, linestyle=line.style.line, linewidth=1.5)
         for point in line.points:
-            text = f"{rate(point.y)} ({y_label}), {decimal(point.x)} ({x_label})"
+            text = f"{rate(point.y)} ({say(y_label)}), {decimal(point.x)} ({say(x_label)})"
             axes.plot([point.x], [point.y], **_marker(line.style, point, told=_told(line.name, "", text)))
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set_xlabel(svg.spaced(say(x_label)))
+    axes.set_ylabel(svg.spaced(say(y_label)))
     return figure
 
 
@@ -253,7 +259,7 @@ def _thinned(ticks: Sequence[float]) -> list[float]:
 
 
 def _scale_y(axes: Axes, scale: Scale) -> None:
-    axes.set_ylabel(scale.label)
+    axes.set_ylabel(svg.spaced(say(scale.label)))
     axes.yaxis.set_major_formatter(_formatter(scale))
     if scale.limits is not None:
         axes.set_ylim(*scale.limits)
@@ -264,7 +270,7 @@ def _scale_y(axes: Axes, scale: Scale) -> None:
 
 
 def _scale_x(axes: Axes, scale: Scale) -> None:
-    axes.set_xlabel(scale.label)
+    axes.set_xlabel(svg.spaced(say(scale.label)))
     axes.xaxis.set_major_formatter(_formatter(scale))
     axes.xaxis.set_minor_locator(NullLocator())
     if scale.limits is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from harness.privacy import clean, clipped, without_private
 from harness.reports.blocks import Block, Column, Facts, Section, Table, Verbatim, entry
 from harness.reports.display import fact
+from harness.reports.language import say
 from harness.reports.sweep import Sweep
 
 _ERROR_CHARACTERS = 600
@@ -24,14 +25,29 @@ def failures_section(sweep: Sweep) -> Section:
     columns = [Column(name, numeric=False) for name in ("cell", "stage", "variant", "error")]
     body, traces = [], []
     for row in shown:
-        where = [sweep.labels.get(str(row["cell_id"]), "unknown cell"), clipped(row["stage"], 40)]
-        variant = clipped(row["variant_id"], 60) if isinstance(row["variant_id"], str) else "all"
+        where = [sweep.labels.get(str(row["cell_id"]), say("unknown cell")), clipped(row["stage"], 40)]
+        variant = clipped(row["variant_id"], 60) if isinstance(row["variant_id"], str) else say("all")
         error = clipped(row["error"], _ERROR_CHARACTERS)
         body.append([entry(text) for text in (*where, variant, error)])
         if isinstance(row["traceback"], str) and row["traceback"].strip():
-            traces.append(Verbatim(f"Traceback: {', '.join(where)}, {variant}", clean(row["traceback"])))
-    cut = f", the first {len(shown)} of {len(sweep.failures)}" if len(shown) < len(sweep.failures) else ""
-    return Section("failures", "Failures", blocks=[Table(f"What went wrong{cut}", columns, body), *traces])
+            traces.append(
+                Verbatim(
+                    say("Traceback: {where}, {variant}", where=", ".join(where), variant=variant),
+                    clean(row["traceback"]),
+                )
+            )
+    cut = (
+        say(
+            ", the first {num_shown} of {num_failures}",
+            num_shown=len(shown),
+            num_failures=len(sweep.failures),
+        )
+        if len(shown) < len(sweep.failures)
+        else ""
+    )
+    return Section(
+        "failures", "Failures", blocks=[Table(say("What went wrong{cut}", cut=cut), columns, body), *traces]
+    )
 
 
 def environment_section(sweep: Sweep) -> Section:
@@ -53,8 +69,8 @@ def environment_section(sweep: Sweep) -> Section:
     for cell_id, label in listed.labels.items():
         record = listed.records[cell_id]
         variants = {str(variant.get("variant_id")): variant for variant in record.variants}
-        blocks.append(_as_json(f"Resolved configuration: {label}", record.config))
-        blocks.append(_as_json(f"Variants as applied: {label}", variants))
+        blocks.append(_as_json(say("Resolved configuration: {label}", label=label), record.config))
+        blocks.append(_as_json(say("Variants as applied: {label}", label=label), variants))
     return Section("environment", "Environment and configuration", blocks=blocks)
 
 
@@ -72,7 +88,7 @@ def _distinct(found: Mapping[str, Any], title: str, labels: Mapping[str, str]) -
     if len(grouped) == 1:
         return {title: found[next(iter(grouped.values()))[0]]}
     return {
-        f"{title}: {clipped('; '.join(labels[cell_id] for cell_id in ids), 160)}": found[ids[0]]
+        f"{say(title)}: {clipped('; '.join(labels[cell_id] for cell_id in ids), 160)}": found[ids[0]]
         for ids in grouped.values()
     }
 

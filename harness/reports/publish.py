@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.reports.blocks import Page
 from harness.reports.html import render
+from harness.reports.spoken import spoken
 from harness.reports.twins import as_json, as_markdown
 from harness.results.storage import storage_errors, write_atomic
 
@@ -28,6 +29,7 @@ def publish(page: Page, out_dir: Path) -> Path:
     Raises:
         StorageError: it can't be written.
     """
+    page = spoken(page)
     texts = {MARKDOWN_FILE: as_markdown(page), JSON_FILE: as_json(page), REPORT_FILE: render(page)}
     write_texts(out_dir, texts)
     return out_dir / REPORT_FILE

@@ -9,6 +9,7 @@ from harness.privacy import clipped
 from harness.reports.blocks import Block, Bullets, Column, Entry, Facts, Page, Section, Table, entry
 from harness.reports.display import MISSING, percent, rate, ratio, with_interval
 from harness.reports.labels import Row, variant_label
+from harness.reports.language import retold, say
 
 METRICS = {
     "speedup": ("Decode speedup", ratio),
@@ -72,8 +73,12 @@ def runs_page(names: Sequence[str], rows: Sequence[Compared], cautions: Sequence
     sections = [_summary(told, rows, cautions)]
     sections += [_section(metric, told, rows) for metric in METRICS]
     return Page(
-        title=f"Runs side by side: {' and '.join(told)}",
-        subtitle=f"{len(rows)} variants in {len({row.cell for row in rows})} cells",
+        title=say("Runs side by side: {runs}", runs=say(" and ").join(told)),
+        subtitle=say(
+            "{num_rows} variants in {num_cells} cells",
+            num_rows=len(rows),
+            num_cells=len({row.cell for row in rows}),
+        ),
         headline=_headline(told, rows),
         sections=[*sections, _not_compared(told, rows)],
     )
@@ -87,23 +92,40 @@ def _headline(names: Sequence[str], rows: Sequence[Compared]) -> str:
         up = sum(change.low > 0 for change in known if change.low is not None)
         down = sum(change.high < 0 for change in known if change.high is not None)
         if not known:
-            sentences.append(f"No speedup of {names[run]} can be compared with {names[0]}'s.")
+            sentences.append(
+                say("No speedup of {run} can be compared with {first}'s.", run=names[run], first=names[0])
+            )
         else:
             sentences.append(
-                f"{names[run]} against {names[0]}: of {len(known)} speedups {up} rose, {down} fell, and "
-                f"{len(known) - up - down} show no clear change."
+                say(
+                    "{run} against {first}: of {total} speedups {up} rose, {down} fell, and {rest} show no "
+                    "clear change.",
+                    run=names[run],
+                    first=names[0],
+                    total=len(known),
+                    up=up,
+                    down=down,
+                    rest=len(known) - up - down,
+                )
             )
     return " ".join(sentences)
 
 
 def _summary(names: Sequence[str], rows: Sequence[Compared], cautions: Sequence[str]) -> Section:
     items = [
-        (name, f"{sum(run in row.figures for row in rows)} of {len(rows)} variants")
+        (
+            name,
+            say(
+                "{number} of {total} variants",
+                number=sum(run in row.figures for row in rows),
+                total=len(rows),
+            ),
+        )
         for run, name in enumerate(names)
     ]
     blocks: list[Block] = [Facts(items, "Runs")]
     if cautions:
-        texts = [clipped(text, _REASON_CHARACTERS) for text in cautions]
+        texts = [clipped(retold(text), _REASON_CHARACTERS) for text in cautions]
         blocks.append(Bullets(texts, tone="warning", title="Before relying on this"))
     return Section("runs", "Runs", _LEAD, blocks)
 
@@ -112,17 +134,24 @@ def _section(metric: str, names: Sequence[str], rows: Sequence[Compared]) -> Sec
     title = METRICS[metric][0]
     known = [row for row in rows if any(_is_known(figures, metric) for figures in row.figures.values())]
     if not known:
-        return Section(metric, title, omitted=f"No run has a {title.lower()}.")
+        return Section(metric, title, omitted=say("No run has a {title}.", title=say(title.lower())))
     has_cells = len({row.cell for row in rows}) > 1
     columns = [
         *([Column("cell", numeric=False)] if has_cells else []),
         Column("variant", numeric=False),
         *(Column(name) for name in names),
-        *(Column(f"{name}, change", hint=f"against {names[0]}, same prompts") for name in names[1:]),
+        *(
+            Column(say("{run}, change", run=name), hint=say("against {run}, same prompts", run=names[0]))
+            for name in names[1:]
+        ),
     ]
     body = [_line(row, metric, len(names), has_cells=has_cells) for row in known[:_MOST_ROWS]]
-    cut = f", the first {_MOST_ROWS} of {len(known)} variants" if len(known) > _MOST_ROWS else ""
-    return Section(metric, title, blocks=[Table(f"{title}{cut}", columns, body)])
+    cut = (
+        say(", the first {number} of {total} variants", number=_MOST_ROWS, total=len(known))
+        if len(known) > _MOST_ROWS
+        else ""
+    )
+    return Section(metric, title, blocks=[Table(f"{say(title)}{cut}", columns, body)])
 
 
 def _line(row: Compared, metric: str, num_runs: int, *, has_cells: bool) -> list[Entry]:
@@ -141,7 +170,7 @@ def _line(row: Compared, metric: str, num_runs: int, *, has_cells: bool) -> list
 def _change(found: Change | None) -> Entry:
     if found is None or found.change is None:
         return entry(MISSING)
-    unit = " pt" if found.is_difference else "%"
+    unit = say(" pt") if found.is_difference else "%"
     text = f"{100 * found.change:+.1f}{unit}"
     if found.low is None or found.high is None:
         return entry(text, "muted")
@@ -158,14 +187,14 @@ def _not_compared(names: Sequence[str], rows: Sequence[Compared]) -> Section:
         for (run, metric), change in row.changes.items():
             if change.reason:
                 key = (names[run], change.reason)
-                title = METRICS[metric][0].lower() if metric in METRICS else "all figures"
+                title = say(METRICS[metric][0].lower()) if metric in METRICS else say("all figures")
                 found.setdefault(key, []).append(f"{where} ({title})")
     if not found:
         return Section("not-compared", "Not compared", omitted="Every figure that two runs have is compared.")
     body = []
     for (name, reason), places in found.items():
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        told = clipped(reason, _REASON_CHARACTERS)
+        more = say(" and {number} more", number=len(places) - 3) if len(places) > 3 else ""
+        told = clipped(retold(reason), _REASON_CHARACTERS)
         body.append([entry(name), entry(told), entry("; ".join(places[:3]) + more)])
     columns = [Column(name, numeric=False) for name in ("run", "why", "what")]
     return Section("not-compared", "Not compared", blocks=[Table("Missing changes", columns, body)])

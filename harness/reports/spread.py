@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.reports.blocks import Column, Table, entry
 from harness.reports.display import MISSING, percent
 from harness.reports.labels import Row
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.sweep import Sweep
 
@@ -18,8 +19,8 @@ def spread_table(sweep: Sweep) -> Table:
     """Relative standard deviations by source, and what would narrow each speedup's interval."""
     columns = [
         *variant_columns(sweep),
-        *(Column(f"time, {source}", hint=_HINTS[source]) for source in _SOURCES),
-        *(Column(f"speedup, {source}", hint=_HINTS[source]) for source in _SOURCES),
+        *(Column(say("time, {source}", source=say(source)), hint=_HINTS[source]) for source in _SOURCES),
+        *(Column(say("speedup, {source}", source=say(source)), hint=_HINTS[source]) for source in _SOURCES),
         Column("narrowed by", numeric=False, hint="what a narrower interval of the speedup needs"),
     ]
     body = [
@@ -30,7 +31,7 @@ def spread_table(sweep: Sweep) -> Table:
                 for figure in ("time", "speedup")
                 for source in _SOURCES
             ),
-            entry(_ADVICE.get(str(row["narrowed_by"]), MISSING)),
+            entry(say(_ADVICE.get(str(row["narrowed_by"]), MISSING))),
         ]
         for row in sweep.spread
     ]
@@ -48,7 +49,7 @@ def narrowing(rows: Sequence[Row], keys: set[tuple[object, object]]) -> str:
     """What would narrow the speedups of these cells and variants, in words."""
     needed = {row["narrowed_by"] for row in rows if (row["cell_id"], row["variant_id"]) in keys}
     if needed == {"prompts"}:
-        return "More prompts would narrow it; more repeats hardly."
+        return say("More prompts would narrow it; more repeats hardly.")
     if needed == {"repeats"}:
-        return "More repeats would narrow it."
-    return "More prompts or repeats would narrow it."
+        return say("More repeats would narrow it.")
+    return say("More prompts or repeats would narrow it.")

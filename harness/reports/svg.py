@@ -12,6 +12,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import east_asian_width
 
 import matplotlib as mpl
 from markupsafe import Markup, escape
@@ -37,6 +38,7 @@ _SENTINELS = {
     **{f"#010e{0x20 + i:02x}": f"series-{i}" for i in range(NUM_SERIES)},
 }
 _TOLD = "told:"
+_MAKE_UP = "\N{FOUR-PER-EM SPACE}\N{SIX-PER-EM SPACE}"
 _UNSTYLED_SCALE = 1.4
 """Pixels per point where no style says how wide a drawing is."""
 _UNWANTED = (
@@ -141,9 +143,30 @@ def new_figure(width_in: float, height_in: float) -> Figure:
 
 
 def label(text: str, limit: int = 34) -> str:
-    """Text that Matplotlib draws literally: no mathematics, at most `limit` characters."""
-    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return cut.replace("$", r"\$")
+    """Text that Matplotlib draws literally: no mathematics, at most `limit` characters, of wide ones half."""
+    cut = text
+    if _width(text) > limit:
+        while _width(cut) >= limit:
+            cut = cut[:-1]
+        cut = f"{cut}…"
+    return spaced(cut.replace("$", r"\$"))
+
+
+def spaced(text: str) -> str:
+    """A text as wide for Matplotlib as for the reader, whose fonts have the characters that its font lacks.
+
+    What stands for a lacking character is three fifths of it: blanks, taken out again, make up for the rest.
+    """
+    return "".join(f"{character}{_MAKE_UP}" if _is_wide(character) else character for character in text)
+
+
+def _is_wide(character: str) -> bool:
+    return east_asian_width(character) in ("W", "F")
+
+
+def _width(text: str) -> int:
+    """In columns of a terminal: wide characters take two."""
+    return sum(2 if _is_wide(character) else 1 for character in text)
 
 
 def told(text: str) -> str:
@@ -183,6 +206,7 @@ def _themed(source: str, identifier: str, *, title: str, description: str) -> st
     body = re.sub(r' style="([^"]*)"', _as_attributes, body)
     for sentinel, name in _SENTINELS.items():
         body = body.replace(sentinel, variable(name))
+    body = body.replace(_MAKE_UP, "")
     body = re.sub(r"\s*\n\s*", "\n", body)
     width, height = viewbox.group(1).split()[2:]
     head = (

@@ -9,6 +9,7 @@ from harness.reports.blocks import Column, Entry, Section, Table, entry
 from harness.reports.cautions import LEAST_DECODE_SHARE, decode_share
 from harness.reports.display import MISSING, count, milliseconds, number, percent, seconds
 from harness.reports.labels import Row
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.spread import spread_table
 from harness.reports.sweep import Sweep
@@ -39,7 +40,7 @@ def latency_section(sweep: Sweep) -> Section:
     if not shown:
         return Section("latency", "Latency", omitted="No sequence was measured.")
     columns = [
-        Column(f"{_WAITS[name][0]} {percentile}", hint=_WAITS[name][1])
+        Column(f"{say(_WAITS[name][0])} {percentile}", hint=_WAITS[name][1])
         for name in shown
         for percentile in _PERCENTILES
     ]
@@ -69,8 +70,8 @@ def cold_start_section(sweep: Sweep) -> Section:
     for cell_row in sweep.cells:
         label = [entry(sweep.labels[cell_row["cell_id"]])] if sweep.has_many_cells else []
         for row in _of_cell(sweep.cold_start, cell_row):
-            variant = clipped(row["variant_id"], 60) if isinstance(row["variant_id"], str) else "all"
-            part = _PART_NAMES.get(str(row["part"]), clipped(row["part"], 60))
+            variant = clipped(row["variant_id"], 60) if isinstance(row["variant_id"], str) else say("all")
+            part = say(_PART_NAMES[row["part"]]) if row["part"] in _PART_NAMES else clipped(row["part"], 60)
             body.append([*label, entry(part), entry(variant), entry(seconds(row["seconds"]))])
     lead = (
         "Loading, the first call and the warmup trials, before steady state. No other figure contains them."
@@ -116,8 +117,8 @@ def efficiency_section(sweep: Sweep) -> Section:
             entry(percent(share), tone),
             entry(count(sweep.num_repeats.get(str(cell["cell_id"])))),
             _drift(sweep.baseline(str(cell["cell_id"]))),
-            entry(str(cell.get("stop_reason") or MISSING).replace("_", " ")),
-            entry(str(cell["status"]), "" if cell["status"] == "ok" else "costs"),
+            entry(say(str(cell.get("stop_reason") or MISSING).replace("_", " "))),
+            entry(say(str(cell["status"])), "" if cell["status"] == "ok" else "costs"),
         ]
         body.append(texts)
     lead = "Wall time of the measured phase, and the part inside decode calls. The rest is the harness's own."
@@ -141,4 +142,4 @@ def _span(values: Sequence[float | None]) -> str:
     if not known:
         return MISSING
     low, high = seconds(min(known)), seconds(max(known))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else say("{low} to {high}", low=low, high=high)

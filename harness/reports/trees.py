@@ -11,6 +11,7 @@ from harness.reports.blocks import Bullets, Column, Entry, Figure, Figures, Key,
 from harness.reports.display import MISSING, count, decimal, k_is, number
 from harness.reports.drawing import SPEEDUP_MEASURE, drawn, point_of
 from harness.reports.labels import Row, variant_label
+from harness.reports.language import say
 from harness.reports.naming import variant_columns, variant_entries
 from harness.reports.plots import Line
 from harness.reports.rivals import judged, ratio_text
@@ -60,7 +61,7 @@ def trees_section(sweep: Sweep) -> Section:
     if not found:
         return Section(IDENTIFIER, TITLE, omitted="No draft tree was measured.", measure="+sweep=tree")
     told = Bullets([_told(sweep, one) for one in found], title="Does the tree beat its chain?")
-    keys = [Key(Style(place).swatch(name, line=False), name) for place, name in enumerate(_NAMES)]
+    keys = [Key(Style(place).swatch(name, line=False), name) for place, name in enumerate(map(say, _NAMES))]
     figures = Figures(_drawings(sweep, found), keys, _table(sweep, found))
     return Section(IDENTIFIER, TITLE, _LEAD, [told, figures])
 
@@ -97,21 +98,38 @@ def _chain_of(sweep: Sweep, tree: Row) -> Row | None:
 
 def _told(sweep: Sweep, one: TreeRow) -> str:
     lead = f"{sweep.labels[one.tree['cell_id']]}: " if sweep.has_many_cells else ""
-    name = f"{lead}{variant_label(one.tree)} ({_shape(one)})"
+    name = lead + say("{tree} ({shape})", tree=variant_label(one.tree), shape=_shape(one))
     if one.chain is None or one.rivalry is None:
-        return f"{name}: no chain of its depth was measured to compare it with."
+        return say("{name}: no chain of its depth was measured to compare it with.", name=name)
     tokens, speed = one.rivalry.tokens_per_forward, one.rivalry.speed
     gain = {
-        Verdict.PAYS: f"beats its chain in tokens per forward ({ratio_text(tokens)})",
-        Verdict.COSTS: f"gets fewer tokens per forward than its chain ({ratio_text(tokens)})",
-    }.get(judged(tokens), f"gets about the tokens per forward of its chain ({ratio_text(tokens)})")
-    joint = "and" if (judged(tokens) is Verdict.PAYS) == (judged(speed) is Verdict.PAYS) else "but"
-    return f"{name} {gain}, {joint} is {_SPEED[judged(speed)]} ({ratio_text(speed)})."
+        Verdict.PAYS: say("beats its chain in tokens per forward ({ratio})", ratio=ratio_text(tokens)),
+        Verdict.COSTS: say(
+            "gets fewer tokens per forward than its chain ({ratio})", ratio=ratio_text(tokens)
+        ),
+    }.get(
+        judged(tokens),
+        say("gets about the tokens per forward of its chain ({ratio})", ratio=ratio_text(tokens)),
+    )
+    joint = say("and") if (judged(tokens) is Verdict.PAYS) == (judged(speed) is Verdict.PAYS) else say("but")
+    return say(
+        "{name} {gain}, {joint} is {speed} ({ratio}).",
+        name=name,
+        gain=gain,
+        joint=joint,
+        speed=say(_SPEED[judged(speed)]),
+        ratio=ratio_text(speed),
+    )
 
 
 def _shape(one: TreeRow) -> str:
-    size = f"up to {one.num_nodes}" if one.grows else str(one.num_nodes)
-    return f"{size} node{'' if one.num_nodes == 1 else 's'}, {count(one.tree['k'])} deep"
+    size = say("up to {number}", number=one.num_nodes) if one.grows else str(one.num_nodes)
+    return say(
+        "{size} node{s}, {depth} deep",
+        size=size,
+        s="" if one.num_nodes == 1 else "s",
+        depth=count(one.tree["k"]),
+    )
 
 
 def _drawings(sweep: Sweep, found: Sequence[TreeRow]) -> list[Figure]:
@@ -124,7 +142,7 @@ def _drawings(sweep: Sweep, found: Sequence[TreeRow]) -> list[Figure]:
             for at, one in enumerate(own)
             if one.chain is not None
         ]
-        lines = [Line(_NAMES[0], Style(0), tuple(trees)), Line(_NAMES[1], Style(1), tuple(chains))]
+        lines = [Line(say(_NAMES[0]), Style(0), tuple(trees)), Line(say(_NAMES[1]), Style(1), tuple(chains))]
         drawing = plots.dots([variant_label(one.tree) for one in own], lines, scale=SPEEDUP_MEASURE.scale)
         note = sweep.labels[cell_id] if sweep.has_many_cells else ""
         items.append(drawn(drawing, f"{IDENTIFIER}-{place}", title="Speedup by tree shape", note=note))

@@ -15,6 +15,7 @@ from harness.reports.blocks import Block, Bullets, Column, Figure, Figures, Key,
 from harness.reports.display import decimal, number, percent, rate, ratio
 from harness.reports.drawing import drawn
 from harness.reports.labels import Row, cell_labels, variant_label
+from harness.reports.language import say
 from harness.reports.plots import Line, Point, Scale
 from harness.reports.publish import publish
 from harness.reports.svg import Style
@@ -120,11 +121,14 @@ def _changes(values: pd.Series[float]) -> Sequence[int] | None:
 def _sections(courses: dict[Metric, list[Course]], sentences: Sequence[str]) -> list[Section]:
     notes = [_CAUTION]
     if _package_is_missing():
-        notes.append("Changes aren't marked: install ruptures, pip install 'specdec-harness[trend]'.")
+        notes.append(say("Changes aren't marked: install ruptures, pip install 'specdec-harness[trend]'."))
     blocks: list[Block] = [Bullets(notes, tone="warning", title="Before relying on this")]
     if sentences:
         blocks.append(Bullets(sentences, title="Changes of level"))
-    lead = f"A level needs three points; series of fewer than {FEWEST_VALUES} points aren't searched."
+    lead = say(
+        "A level needs three points; series of fewer than {number} points aren't searched.",
+        number=FEWEST_VALUES,
+    )
     return [
         Section("changes", "Changes", lead, blocks),
         *(_section(metric, found) for metric, found in courses.items()),
@@ -163,7 +167,7 @@ def _figure(metric: Metric, courses: Sequence[Course], identifier: str, *, note:
         for change in one.changes or ():
             where = at[str(one.rows[change]["started_at"])] - 0.5
             axes.axvline(where, color=Style(index).colour, linewidth=1.2, linestyle=(0, (2, 2)))
-    return drawn(figure, identifier, title=f"{metric.title} over time", note=note)
+    return drawn(figure, identifier, title=say("{title} over time", title=say(metric.title)), note=note)
 
 
 def _point(metric: Metric, row: Row, at: dict[str, int]) -> Point:
@@ -179,14 +183,14 @@ def _table(metric: Metric, courses: Sequence[Course]) -> Table:
             entry(one.label),
             entry(_day(row)),
             entry(clipped(row["run"], 40)),
-            entry(clipped(row["code_version"] or "unknown", 12)),
+            entry(clipped(row["code_version"] or say("unknown"), 12)),
             entry(_written(metric, row[metric.column])),
-            entry("yes" if place in (one.changes or ()) else ""),
+            entry(say("yes") if place in (one.changes or ()) else ""),
         ]
         for one in courses
         for place, row in enumerate(one.rows)
     ]
-    return Table(f"{metric.title} over time, in numbers", columns, body, collapsed=True)
+    return Table(say("{title} over time, in numbers", title=say(metric.title)), columns, body, collapsed=True)
 
 
 def _sentences(metric: Metric, one: Course) -> list[str]:
@@ -198,9 +202,20 @@ def _sentences(metric: Metric, one: Course) -> list[str]:
         levels = values[before:start].median(), values[start:end].median()
         old, new = (_written(metric, level) for level in levels)
         row = one.rows[start]
-        code, run = clipped(row["code_version"] or "unknown", 12), clipped(row["run"], 40)
-        where = f"with the measurement of {_day(row)} (code {code}, run {run})"
-        found.append(f"{metric.title}, {one.label}: from {old} to {new} {where}.")
+        code, run = clipped(row["code_version"] or say("unknown"), 12), clipped(row["run"], 40)
+        where = say(
+            "with the measurement of {day} (code {code}, run {run})", day=_day(row), code=code, run=run
+        )
+        found.append(
+            say(
+                "{title}, {label}: from {old} to {new} {where}.",
+                title=say(metric.title),
+                label=one.label,
+                old=old,
+                new=new,
+                where=where,
+            )
+        )
     return found
 
 
@@ -209,23 +224,29 @@ def _written(metric: Metric, value: object) -> str:
 
 
 def _day(row: Row) -> str:
-    return clipped(str(row["started_at"] or "an unknown day")[:16].replace("T", " "), 16)
+    return clipped(str(row["started_at"] or say("an unknown day"))[:16].replace("T", " "), 16)
 
 
 def _subtitle(table: pd.DataFrame) -> str:
     days = sorted(str(moment)[:10] for moment in table["started_at"].dropna())
-    span = f" · {days[0]} to {days[-1]}" if days else ""
+    span = say(" · {first} to {last}", first=days[0], last=days[-1]) if days else ""
     cells, runs = table["cell_id"].nunique(), table["run"].nunique()
-    return f"{cells} cells of {runs} run{'' if runs == 1 else 's'}{span}"
+    return say(
+        "{cells} cells of {runs} run{s}{span}", cells=cells, runs=runs, s="" if runs == 1 else "s", span=span
+    )
 
 
 def _headline(courses: dict[Metric, list[Course]], sentences: Sequence[str]) -> str:
     if sentences:
-        number_of = f"{len(sentences)} change{'' if len(sentences) == 1 else 's'} of level"
-        return f"{number_of} in {sum(map(len, courses.values()))} series."
+        number_of = say(
+            "{number} change{s} of level", number=len(sentences), s="" if len(sentences) == 1 else "s"
+        )
+        return say("{changes} in {total} series.", changes=number_of, total=sum(map(len, courses.values())))
     if any(one.changes is not None for found in courses.values() for one in found):
-        return "No change of level."
-    return f"Too little history to look for changes: no series has {FEWEST_VALUES} measurements."
+        return say("No change of level.")
+    return say(
+        "Too little history to look for changes: no series has {number} measurements.", number=FEWEST_VALUES
+    )
 
 
 def _package_is_missing() -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from harness.reports.display import k_is, number, percent, ratio, with_interval
-from harness.reports.labels import NOT_LOSSLESS, Row, is_lossless
+from harness.reports.labels import Row, is_lossless
+from harness.reports.language import before, say
 from harness.reports.series import Series
 from harness.results.drift import LARGEST_DRIFT
 
@@ -47,8 +48,8 @@ def verdict(row: Row | None, measure: str = "speedup") -> Verdict:
 
 def verdict_text(row: Row | None) -> str:
     """The verdict in words, and that the output is another one where it is."""
-    told = VERDICT_LABELS[verdict(row)]
-    return told if row is None or is_lossless(row) else f"{told}, {NOT_LOSSLESS}"
+    told = say(VERDICT_LABELS[verdict(row)])
+    return told if row is None or is_lossless(row) else say("{verdict}, not lossless", verdict=told)
 
 
 def has_drifted(row: Row | None) -> bool:
@@ -67,35 +68,53 @@ def advice(series: Series) -> str:
     """What to do for one series, in one to three sentences."""
     row = series.chosen
     if row is None:
-        return "No variant has a speedup: nothing to recommend."
-    k, text = k_is(row["k"]), f"{interval_text(row)} of the baseline's speed"
+        return say("No variant has a speedup: nothing to recommend.")
+    k, text = k_is(row["k"]), say("{speedup} of the baseline's speed", speedup=interval_text(row))
     only = len(series.rows) == 1
     found = verdict(row)
     if found is Verdict.PAYS and not series.is_lossless:
-        lead = f"Not lossless, the output isn't the target's: {k} decodes at {text}"
-        return f"{lead}. Use it only where the quality of its output was compared too."
+        lead = say("Not lossless, the output isn't the target's: {k} decodes at {text}", k=k, text=text)
+        return say("{lead}. Use it only where the quality of its output was compared too.", lead=lead)
     if found is Verdict.PAYS:
-        lead = f"{k} pays" if only else f"Use {k}"
-        return " ".join([f"{lead}: decoding runs at {text}.", *_fastest(series), *_end_to_end(row)])
+        lead = say("{k} pays", k=k) if only else say("Use {k}", k=k)
+        return " ".join(
+            [
+                say("{lead}: decoding runs at {text}.", lead=lead, text=text),
+                *_fastest(series),
+                *_end_to_end(row),
+            ]
+        )
     if found is Verdict.COSTS:
-        subject = f"{k}" if only else f"even the fastest, {k},"
-        return f"Leave speculation off: {subject} decodes at {text}."
+        subject = f"{k}" if only else say("even the fastest, {k},", k=k)
+        return say("Leave speculation off: {subject} decodes at {text}.", subject=subject, text=text)
     if found is Verdict.UNCLEAR:
-        subject = f"{k}" if only else f"the best, {k},"
-        lead = f"No clear gain: {subject} decodes at {text}, and the interval spans 1."
-        return f"{lead} Measure for longer, or leave speculation off."
+        subject = f"{k}" if only else say("the best, {k},", k=k)
+        lead = say(
+            "No clear gain: {subject} decodes at {text}, and the interval spans 1.",
+            subject=subject,
+            text=text,
+        )
+        return say("{lead} Measure for longer, or leave speculation off.", lead=lead)
     if found is Verdict.DRIFTED:
-        lead = f"Not judged: {k} decodes at {text}, but the baseline itself changed while the variants ran"
-        return f"{lead}. Measure again on a quiet machine."
-    return f"Not judged: {k} decodes at {text}, but without an interval it can't be told from noise."
+        lead = say(
+            "Not judged: {k} decodes at {text}, but the baseline itself changed while the variants ran",
+            k=k,
+            text=text,
+        )
+        return say("{lead}. Measure again on a quiet machine.", lead=lead)
+    return say(
+        "Not judged: {k} decodes at {text}, but without an interval it can't be told from noise.",
+        k=k,
+        text=text,
+    )
 
 
 def _fastest(series: Series) -> list[str]:
     fastest, chosen = series.fastest, series.chosen
     if fastest is None or chosen is None or fastest is chosen:
         return []
-    measured = f"{k_is(fastest['k'])} measured {ratio(fastest['speedup'])}"
-    return [f"{measured}, too close to tell apart: the smaller k wastes less work."]
+    measured = say("{k} measured {speedup}", k=k_is(fastest["k"]), speedup=ratio(fastest["speedup"]))
+    return [say("{measured}, too close to tell apart: the smaller k wastes less work.", measured=measured)]
 
 
 def _end_to_end(best: Row) -> list[str]:
@@ -103,8 +122,8 @@ def _end_to_end(best: Row) -> list[str]:
     if found in (Verdict.PAYS, Verdict.DRIFTED, Verdict.UNKNOWN):
         return []
     text = interval_text(best, "end_to_end_speedup")
-    why = "is slower" if found is Verdict.COSTS else "shows no clear gain"
-    return [f"End to end, with the time to first token, it {why}: {text}."]
+    why = say("is slower") if found is Verdict.COSTS else say("shows no clear gain")
+    return [say("End to end, with the time to first token, it {why}: {text}.", why=why, text=text)]
 
 
 def headline(series: Sequence[Series]) -> str:
@@ -114,13 +133,13 @@ def headline(series: Sequence[Series]) -> str:
     """
     judged = [one for one in series if one.chosen is not None]
     if not judged:
-        return "No speedup could be measured."
+        return say("No speedup could be measured.")
     missing = len(series) - len(judged)
     lossless = [one for one in judged if one.is_lossless]
     parts = [
-        _judgement(lossless) if lossless else "Nothing lossless was measured.",
+        _judgement(lossless) if lossless else say("Nothing lossless was measured."),
         *_changed_output([one for one in judged if not one.is_lossless]),
-        *([f"No speedup could be measured in {missing} more."] if missing else []),
+        *([say("No speedup could be measured in {missing} more.", missing=missing)] if missing else []),
     ]
     return " ".join(parts)
 
@@ -130,7 +149,7 @@ def _changed_output(judged: Sequence[Series]) -> list[str]:
     if not judged:
         return []
     top = max(judged, key=lambda one: float(one.chosen["speedup"]) if one.chosen else 0.0)
-    return [f"Not lossless, so not compared with the others: {_place(top)}."]
+    return [say("Not lossless, so not compared with the others: {top}.", top=_place(top))]
 
 
 def _judgement(judged: Sequence[Series]) -> str:
@@ -143,15 +162,28 @@ def _judgement(judged: Sequence[Series]) -> str:
         return _single(judged[0])
     paying = len(groups[Verdict.PAYS])
     if paying == len(judged):
-        return f"Speculation pays in all {len(judged)} settings measured, most for {_place(top)}."
-    if paying:
-        lead = f"Speculation pays in {paying} of {len(judged)} settings measured"
-        return f"{lead}, most for {_place(top)}. {_rest(groups)}"
-    if len(groups[Verdict.COSTS]) == len(judged):
-        return (
-            f"Speculation is slower than plain decoding in all {len(judged)} settings measured: leave it off."
+        return say(
+            "Speculation pays in all {num_judged} settings measured, most for {top}.",
+            num_judged=len(judged),
+            top=_place(top),
         )
-    return f"Speculation shows no clear gain in any of {len(judged)} settings measured. {_rest(groups)}"
+    if paying:
+        lead = say(
+            "Speculation pays in {paying} of {num_judged} settings measured",
+            paying=paying,
+            num_judged=len(judged),
+        )
+        return say("{lead}, most for {top}. {rest}", lead=lead, top=_place(top), rest=_rest(groups))
+    if len(groups[Verdict.COSTS]) == len(judged):
+        return say(
+            "Speculation is slower than plain decoding in all {num_judged} settings measured: leave it off.",
+            num_judged=len(judged),
+        )
+    return say(
+        "Speculation shows no clear gain in any of {num_judged} settings measured. {rest}",
+        num_judged=len(judged),
+        rest=_rest(groups),
+    )
 
 
 def _single(series: Series) -> str:
@@ -166,14 +198,23 @@ def _single(series: Series) -> str:
         Verdict.DRIFTED: ("Not judged", ", while the baseline itself drifted"),
         Verdict.UNKNOWN: ("Not judged", ", without an interval"),
     }[verdict(best)]
-    return f"{lead}: {method} with {k} decodes at {text} of the baseline's speed{tail}."
+    return say(
+        "{lead}: {method} with {k} decodes at {text} of the baseline's speed{tail}.",
+        lead=say(lead),
+        method=method,
+        k=k,
+        text=text,
+        tail=say(tail),
+    )
 
 
 def _place(series: Series) -> str:
     best = series.chosen
     if best is None:
         return ""
-    return f"{series.label} with {k_is(best['k'])}: {interval_text(best)}"
+    return say(
+        "{label} with {k}: {speedup}", label=series.label, k=k_is(best["k"]), speedup=interval_text(best)
+    )
 
 
 def _rest(groups: dict[Verdict, list[Series]]) -> str:
@@ -184,19 +225,28 @@ def _rest(groups: dict[Verdict, list[Series]]) -> str:
         Verdict.UNKNOWN: "not judged for want of an interval",
     }
     told = [
-        f"{wording[kind]} for {joined([one.label for one in groups[kind]], limit=4)}"
+        say(
+            "{verdict} for {names}",
+            verdict=say(wording[kind]),
+            names=joined([one.label for one in groups[kind]], limit=4),
+        )
         for kind in wording
         if groups[kind]
     ]
     text = "; ".join(told)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return say("{text}.", text=f"{text[:1].upper()}{text[1:]}") if text else ""
+
+
+def shortened(title: str) -> str:
+    """A heading as a part of a sentence: up to its colon, with a small first letter."""
+    return f"{title[:1].lower()}{before(':', title)[1:]}"
 
 
 def joined(names: Sequence[str], *, limit: int = 12, separator: str = ", ") -> str:
     """Names as prose has them, `a, b and c`; past `limit` the rest as a number."""
     shown = list(names[:limit])
     if len(names) > limit:
-        shown.append(f"{len(names) - limit} more")
+        shown.append(say("{number} more", number=len(names) - limit))
     if len(shown) < 2:
         return "".join(shown)
-    return f"{separator.join(shown[:-1])} and {shown[-1]}"
+    return say("{names} and {last}", names=say(separator).join(shown[:-1]), last=shown[-1])

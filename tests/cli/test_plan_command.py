@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def test_the_page_says_what_to_run_and_loads_nothing(planned: Path) -> None:
     assert len([svg for svg in page.svgs if svg["class"] == "plot"]) == 2
     assert not [link for link in page.links if not link.startswith("#")]
     assert "nan" not in html.lower().replace("finance", "")
+
+
+def test_a_plan_can_be_written_in_chinese(folder: Path, planned: Path, tmp_path: Path) -> None:
+    command = ["plan", str(folder), "--out", str(tmp_path), "traffic.requests_per_s=1000000", *QUICK]
+    assert main([*command, "--language", "zh"]) == 0
+    assert '<html lang="zh-Hans">' in (tmp_path / "plan.html").read_text()
+    told = (tmp_path / "plan.md").read_text().splitlines()
+    english = re.compile(r"(?:[A-Za-z][a-z']+[ ,;:]+){3}[A-Za-z][a-z']+")
+    assert [line for line in told if english.search(line)] == []
+    assert len(told) == len((planned / "plan.md").read_text().splitlines())
 
 
 def test_the_json_twin_holds_every_figure(planned: Path) -> None:

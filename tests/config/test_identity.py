@@ -59,6 +59,7 @@ def test_another_model_workload_or_engine_changes_the_id(role: str) -> None:
         lambda c: setattr(c, "reports_dir", "elsewhere"),
         lambda c: setattr(c, "resume", False),
         lambda c: setattr(c, "report", False),
+        lambda c: setattr(c, "report_language", "zh"),
         lambda c: setattr(c.measure, "min_repeats", 2),
         lambda c: setattr(c.measure, "max_repeats", 9),
         lambda c: setattr(c.measure, "target_precision", 0.01),
