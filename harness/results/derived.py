@@ -57,9 +57,26 @@ def joined(tables: list[pa.Table]) -> pd.DataFrame:
     """Tables of several cells one after the other; a column that one of them lacks values for takes the type
     it has in the others.
     """
-    filled = [table for table in tables if table.num_rows] or tables[:1]
-    whole = pa.concat_tables(
-        [table.replace_schema_metadata(None) for table in filled], promote_options="permissive"
-    )
+    filled = [table.replace_schema_metadata(None) for table in tables if table.num_rows]
+    filled = filled or [tables[0].replace_schema_metadata(None)]
+    whole = pa.concat_tables(_with_types_of_others(filled), promote_options="permissive")
     frame: pd.DataFrame = whole.to_pandas()
     return frame
+
+
+def _with_types_of_others(tables: list[pa.Table]) -> list[pa.Table]:
+    """Give columns without any value the type that they have where there are values."""
+    known = {
+        field.name: field.type
+        for table in tables
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if column.null_count < len(column)
+    }
+    found = []
+    for table in tables:
+        for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+            wanted = known.get(field.name, field.type)
+            if column.null_count == len(column) and field.type != wanted:
+                table = table.set_column(place, field.name, pa.nulls(len(column), wanted))
+        found.append(table)
+    return found
