@@ -32,14 +32,19 @@ def drafter_ref(method: MethodConfig, pair: PairConfig) -> str | None:
 
 
 def compared(config: HarnessConfig) -> list[tuple[str, MethodConfig]]:
-    """The methods of a cell by their field, without optional ones that the pair has nothing for."""
+    """The methods of a cell by their field, without optional ones that the pair or the backend can't run."""
     others = [(f"compare[{index}]", method) for index, method in enumerate(config.compare)]
-    kept = [(field, method) for field, method in others if not _left_out(method, config.pair)]
+    kept = [(field, method) for field, method in others if not _left_out(method, config)]
     return [("method", config.method), *kept]
 
 
-def _left_out(method: MethodConfig, pair: PairConfig) -> bool:
-    return method.optional and find_method(method.name).needs_drafter and drafter_ref(method, pair) is None
+def _left_out(method: MethodConfig, config: HarnessConfig) -> bool:
+    if not method.optional:
+        return False
+    known, backend = find_method(method.name), config.backend.name
+    lacks_drafter = known.needs_drafter and drafter_ref(method, config.pair) is None
+    lacks_pacing = backend != _BACKEND and bool(pacing_options(method))
+    return lacks_drafter or lacks_pacing or backend not in known.backends
 
 
 def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int) -> None:

@@ -102,7 +102,7 @@ class MethodConfig:
         verification: `exact`, or `typical`, which accepts what is plausible and so isn't lossless.
         epsilon: of `typical`: drafted tokens likelier than this stand.
         delta: of `typical`: so do those likelier than delta exp(-entropy); null is sqrt(epsilon).
-        optional: in `compare`, leave the method out where the pair names nothing that it could draft with.
+        optional: in `compare`, leave the method out where pair or backend can't run it.
         acceptance: of `synthetic`: alpha, one number or one per position, whose last goes on.
     """
 

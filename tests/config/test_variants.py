@@ -60,6 +60,11 @@ def test_an_optional_method_needs_something_to_draft_with() -> None:
     validate(cell)
     cell.pair.eagle = "path:e"
     assert ids(variants_of(cell)) == ["autoregressive", "ngram-k2", "eagle-k3", "ngram-k4"]
+    head.tree, cell.backend.name = [[0], [1]], "vllm"
+    assert "eagle" not in {variant.method for variant in variants_of(cell)}
+    head.tree, cell.backend.name = None, "transformers"
+    assert "eagle" not in {variant.method for variant in variants_of(cell)}
+    cell.backend.name = "native"
     cell.pair.eagle, head.optional = None, False
     with pytest.raises(ConfigError, match=r"compare\[0\]\.drafter: must name what eagle drafts with"):
         validate(cell)
