@@ -51,7 +51,6 @@ def test_the_page_says_what_to_run_and_loads_nothing(planned: Path) -> None:
         "load",
         "switching",
         "sensitivity",
-        "validation",
         "calibration",
         "assumptions",
     ]
@@ -59,7 +58,8 @@ def test_the_page_says_what_to_run_and_loads_nothing(planned: Path) -> None:
     assert "memory sets no bound" in page.sections["summary"].lower()
     assert "switched off" in page.sections["fleets"]
     assert "twice the traffic" in page.sections["sensitivity"]
-    assert "plan validate" in page.sections["validation"]
+    # not validated yet: a line names the command
+    assert "plan validate" in html
     assert len([svg for svg in page.svgs if svg["class"] == "plot"]) == 2
     assert not [link for link in page.links if not link.startswith("#")]
     assert "nan" not in html.lower().replace("finance", "")

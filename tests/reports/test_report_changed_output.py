@@ -9,7 +9,7 @@ import pytest
 from report_scenes import cells_of, edit_observations, edit_record, method_sweep
 
 from harness.findings import find
-from harness.reports.blocks import Bullets, Figures, Table
+from harness.reports.blocks import Bullets, Decision, Figures, Table
 from harness.reports.html import render
 from harness.reports.losslessness import lossless_line
 from harness.reports.page import page_of
@@ -63,6 +63,8 @@ def test_tables_legends_and_advice_say_so(results: Results) -> None:
     named = [entry.text for table in tables for row in table.rows for entry in row]
     named += [key.name for figure in figures for key in figure.legend]
     named += [text for block in blocks if isinstance(block, Bullets) for text in block.items]
+    answers = [block.items for block in blocks if isinstance(block, Decision)]
+    named += [text for items in answers for _, texts in items for text in texts]
     of_ngram = [text for text in named if text.lower().startswith("n-gram")]
     assert len(of_ngram) > 10
     assert all(MARK in text for text in of_ngram)
