@@ -237,6 +237,7 @@ def test_the_command_measures_a_cell_and_reports_it(
     assert summary["baseline_drift"].notna().all()
     assert 0 < summary.loc["draft_model-k2", "acceptance_rate"] < 1
     assert results.greedy_agreement()["share_equal"].tolist() == [1.0]
+    assert set(results.lossless["verdict"]) <= {"equal", "tie"}  # judged by the native engine's forward
     parts = [part["part"] for part in record.cold_start]
     assert parts.count("load_engine") == 3  # the baseline before and after, and the variant
     assert record.facts["device"] == "cpu"
