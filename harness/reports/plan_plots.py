@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -42,30 +43,7 @@ def load_plot(
     figure = svg.new_figure(WIDTH_IN, 3.2)
     axes = figure.axes[0]
     for line in lines:
-        style = line.style
-        axes.plot(line.loads, line.values, color=style.colour, linestyle=style.line, linewidth=1.5)
-        for load, value, low, high in zip(line.loads, line.values, line.lows, line.highs, strict=True):
-            if low is not None and high is not None:
-                axes.plot([load, load], [max(low, 0.0), high], color=style.colour, linewidth=1.2)
-            told = say(
-                "{name}, {load:.3g} requests/s: {wait}",
-                name=line.name,
-                load=load,
-                wait=with_interval((value, low, high), seconds),
-            )
-            axes.plot(
-                [load],
-                [value],
-                gid=svg.told(told),
-                marker=style.marker,
-                markersize=4.5,
-                linestyle="none",
-                markerfacecolor=svg.SURFACE,
-                markeredgecolor=style.colour,
-                markeredgewidth=1.2,
-            )
-        if line.planned is not None:
-            axes.axvline(line.planned, color=style.colour, linewidth=0.8, linestyle=":")
+        _draw(axes, line)
     top = max(value for line in lines for value in line.values)
     if limit is not None:
         axes.axhline(limit, color=svg.MUTED, linewidth=1.0, linestyle=(0, (4, 3)), zorder=1)
@@ -78,3 +56,31 @@ def load_plot(
     title = say(title)
     description = say("{subject}. The table below the drawings has the numbers.", subject=title)
     return svg.inline(figure, identifier, title=title, description=description)
+
+
+def _draw(axes: Any, line: LoadLine) -> None:
+    """A curve with its intervals, its marks, which tell their values, and the planned load."""
+    style = line.style
+    axes.plot(line.loads, line.values, color=style.colour, linestyle=style.line, linewidth=1.5)
+    for load, value, low, high in zip(line.loads, line.values, line.lows, line.highs, strict=True):
+        if low is not None and high is not None:
+            axes.plot([load, load], [max(low, 0.0), high], color=style.colour, linewidth=1.2)
+        told = say(
+            "{name}, {load:.3g} requests/s: {wait}",
+            name=line.name,
+            load=load,
+            wait=with_interval((value, low, high), seconds),
+        )
+        axes.plot(
+            [load],
+            [value],
+            gid=svg.told(told),
+            marker=style.marker,
+            markersize=4.5,
+            linestyle="none",
+            markerfacecolor=svg.SURFACE,
+            markeredgecolor=style.colour,
+            markeredgewidth=1.2,
+        )
+    if line.planned is not None:
+        axes.axvline(line.planned, color=style.colour, linewidth=0.8, linestyle=":")

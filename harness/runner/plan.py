@@ -95,11 +95,7 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
     pairs = _check_pairs(backend, variants, target, drafters)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _measured_prompts(config, measured, tokenizer)
-    warmup_prompts = (
-        _encode(warmup.take(config.measure.warmup_prompts), tokenizer, config)
-        if config.measure.warmup_prompts
-        else ()
-    )
+    warmup_prompts = _warmup_prompts(config, warmup, tokenizer)
     context = _context_tokens((*prompts, *warmup_prompts), [target, *drafters.values()], measured)
     engine = _engine_settings(config, target)
     load = Load(
@@ -142,6 +138,13 @@ def _measured_prompts(
             "prompts are measured. Lower batch_size, raise workload.num_prompts or choose a larger workload."
         )
     return prompts
+
+
+def _warmup_prompts(
+    config: HarnessConfig, workload: Workload, tokenizer: Tokenizer | StandInTokenizer
+) -> tuple[EncodedPrompt, ...]:
+    count = config.measure.warmup_prompts
+    return _encode(workload.take(count), tokenizer, config) if count else ()
 
 
 def _revisions(
