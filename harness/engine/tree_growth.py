@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -55,10 +55,6 @@ class TreePlan(Protocol):
     def depth(self) -> int:
         """Deepest level it plans."""
 
-    @property
-    def ranks(self) -> bool:
-        """Whether it looks at confidences."""
-
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """How many children each node of the newest level gets; nodes without any are left out.
 
@@ -71,7 +67,7 @@ class TreePlan(Protocol):
 
 
 class StaticTree:
-    """The same shape at every step, whatever the drafter's confidence.
+    """The same shape at every step.
 
     Args:
         parents: [nodes] parent of node 1, 2, ... in breadth-first order.
@@ -86,7 +82,6 @@ class StaticTree:
         if list(parents) != sorted(parents):
             raise ValueError(f"tree nodes must come in breadth-first order, got the parents {list(parents)}")
         self.parents = tuple(parents)
-        self.ranks = False
         self.depth = max(depths(parents))
         self._counts = {parent: list(parents).count(parent) for parent in parents}
 
@@ -125,7 +120,6 @@ class DynamicTree:
     num_nodes: int
     depth: int
     breadth: int
-    ranks: ClassVar[bool] = True
 
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """`breadth` children for each of the `breadth` most confident nodes."""
@@ -207,14 +201,11 @@ class Growth:
         Returns:
             How many children each of the new nodes gets; empty where the tree is complete.
         """
+        probs = self.choice.distribution(logits)
+        self._rows.update({node: len(self._probs) + row for row, node in enumerate(widths)})
+        self._probs.extend(probs)
         first = len(self.tree.tokens)
-        if self.choice.sampled or self.plan.ranks:
-            probs = self.choice.distribution(logits)
-            self._rows.update({node: len(self._probs) + row for row, node in enumerate(widths)})
-            self._probs.extend(probs)
-            _add_children(self.tree, widths, probs, self.choice)
-        else:
-            _add_likeliest(self.tree, widths, logits, self.choice.vocab)
+        _add_children(self.tree, widths, probs, self.choice)
         return self._next(range(first, len(self.tree.tokens)))
 
     def proposal(self) -> Proposal:
@@ -287,13 +278,3 @@ def _add_children(tree: GrowingTree, widths: dict[int, int], probs: Tensor, choi
             # a token of no probability can't have been drawn: the support has ended
             if chance > 0.0:
                 tree.add(node, token, chance)
-
-
-def _add_likeliest(tree: GrowingTree, widths: dict[int, int], logits: Tensor, vocab: Tensor | None) -> None:
-    """Give nodes their likeliest children, where nobody looks at probabilities."""
-    count = min(max(widths.values()), logits.shape[-1])
-    columns = logits.argmax(-1, keepdim=True) if count == 1 else logits.topk(count, -1).indices
-    tokens = (columns if vocab is None else vocab[columns]).tolist()
-    for own, (node, width) in zip(tokens, widths.items(), strict=True):
-        for token in own[:width]:
-            tree.add(node, token, 1.0)
