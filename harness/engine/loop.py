@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from time import perf_counter
 
 import torch
@@ -218,8 +219,12 @@ class _Run:
         placement = None
         if any(isinstance(proposal, TreeProposal) for proposal in proposals):
             placement = place_trees(self._cache, [parents_of(proposal) for proposal in proposals])
-        hidden = self._target.forward_rows(rows, self._cache, placement)
-        verdicts = self._verdicts(self._target.head(hidden), proposals)
+        if self._sampling.is_greedy:
+            hidden, choices = self._target.choose_rows(rows, self._cache, placement)
+            verdicts = self._judge_choices(choices, proposals)
+        else:
+            hidden, logits = self._target.logits_rows(rows, self._cache, placement)
+            verdicts = self._verdicts(logits, proposals)
         self._commit_rows(torch.split(hidden, [len(row) for row in rows]), verdicts)
         return verdicts
 
@@ -235,17 +240,14 @@ class _Run:
             self._drafter.settle(accepted)
         if self._reader is not None:
             self._reader.read_hidden(
-                [states[[0, *verdict.nodes]] for states, verdict in zip(hidden, verdicts, strict=True)]
+                [_standing(states, verdict.nodes) for states, verdict in zip(hidden, verdicts, strict=True)]
             )
 
     def _verdicts(self, logits: Tensor, proposals: list[Proposal]) -> list[Verdict]:
         """Judge proposals by their logits [sum of len(tokens) + 1, vocab], one below the other."""
-        counts = [len(proposal.tokens) + 1 for proposal in proposals]
         if self._sampling.is_greedy:
-            choices = iter(logits.argmax(-1).tolist())
-            chosen = [[next(choices) for _ in range(count)] for count in counts]
-            return [judge_choices(ids, p) for ids, p in zip(chosen, proposals, strict=True)]
-        rows = torch.split(logits, counts)
+            return self._judge_choices(logits.argmax(-1).tolist(), proposals)
+        rows = torch.split(logits, [len(proposal.tokens) + 1 for proposal in proposals])
         if self._typical is not None:
             rule = self._typical
             return [
@@ -253,6 +255,11 @@ class _Run:
             ]
         parts = zip(rows, proposals, self._active, strict=True)
         return [judge_sampled(own, p, self._sampling, s.generator) for own, p, s in parts]
+
+    def _judge_choices(self, choices: list[int], proposals: list[Proposal]) -> list[Verdict]:
+        """`_verdicts` from the likeliest tokens."""
+        ids = iter(choices)
+        return [judge_choices(list(islice(ids, len(p.tokens) + 1)), p) for p in proposals]
 
     def _retire(self) -> None:
         """Let ended sequences go; the last active ones move into the rows they leave."""
@@ -264,6 +271,13 @@ class _Run:
             self._cache.keep(rows)
             if self._drafter is not None:
                 self._drafter.keep(rows)
+
+
+def _standing(states: Tensor, nodes: Sequence[int]) -> Tensor:
+    """The rows of the root and of accepted nodes; of a chain without a copy."""
+    if isinstance(nodes, range):
+        return states[: nodes.stop]
+    return states[[0, *nodes]]
 
 
 def _survivors(has_ended: Sequence[bool]) -> list[int]:

@@ -128,6 +128,20 @@ class Transformer:
         """
         return unpadded(self.forward(padded(rows, self.device), cache, placement), rows)
 
+    def logits_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`forward_rows`, and the logits after each of its rows, [sum of len(row), vocab_size]."""
+        hidden = self.forward_rows(rows, cache, placement)
+        return hidden, self.head(hidden)
+
+    def choose_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> tuple[Tensor, list[int]]:
+        """`forward_rows`, and the likeliest token after each of its rows."""
+        hidden, logits = self.logits_rows(rows, cache, placement)
+        return hidden, logits.argmax(-1).tolist()
+
     def prefill(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Run a prompt, commit it and return the last position's hidden state [batch, hidden_size]."""
         hidden = self.forward(tokens, cache)

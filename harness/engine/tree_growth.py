@@ -55,6 +55,10 @@ class TreePlan(Protocol):
     def depth(self) -> int:
         """Deepest level it plans."""
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether no node ever gets a second child."""
+
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """How many children each node of the newest level gets; nodes without any are left out.
 
@@ -84,6 +88,7 @@ class StaticTree:
         self.parents = tuple(parents)
         self.depth = max(depths(parents))
         self._counts = {parent: list(parents).count(parent) for parent in parents}
+        self.is_chain = max(self._counts.values()) == 1
 
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """As the shape says."""
@@ -120,6 +125,11 @@ class DynamicTree:
     num_nodes: int
     depth: int
     breadth: int
+
+    @property
+    def is_chain(self) -> bool:
+        """Never: even a breadth of 1 leaves out nodes it isn't sure of."""
+        return False
 
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """`breadth` children for each of the `breadth` most confident nodes."""

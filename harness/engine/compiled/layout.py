@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
@@ -67,32 +68,93 @@ class CacheShape(ctypes.Structure):
     _fields_ = (("batch_stride", c_int64), ("head_stride", c_int64))
 
 
-class Rows(ctypes.Structure):
-    """What one forward computes; see attention.hpp."""
+class Batch(ctypes.Structure):
+    """What each sequence of a forward gets; see rows.hpp.
+
+    Attributes:
+        kept: what pointers point into.
+    """
+
+    kept: Any = None
 
     _fields_ = (
-        ("count", c_int32),
-        ("unused", c_int32),
-        ("sequence", c_void_p),
-        ("position", c_void_p),
-        ("slot", c_void_p),
-        ("committed", c_void_p),
-        ("tree", c_void_p),
+        ("size", c_int32),
+        ("capacity", c_int32),
+        ("first", c_int32),
+        ("stride", c_int32),
+        ("counts", POINTER(c_int32)),
+        ("lengths", POINTER(c_int32)),
+        ("positions", c_void_p),
+        ("branches", c_void_p),
     )
 
 
+class Results(ctypes.Structure):
+    """Where a forward's results go; see forward.cpp."""
+
+    _fields_ = (
+        ("hidden", c_void_p),
+        ("head", POINTER(Matrix)),
+        ("logits", c_void_p),
+        ("choices", POINTER(c_int64)),
+    )
+
+
+class Drafter(ctypes.Structure):
+    """What drafts; see draft.hpp."""
+
+    _fields_ = (
+        ("model", POINTER(Model)),
+        ("head", POINTER(Matrix)),
+        ("fuse", POINTER(Matrix)),
+        ("vocab", c_void_p),
+    )
+
+
+class Chains(ctypes.Structure):
+    """One draft of a batch; see draft.hpp."""
+
+    _fields_ = (
+        ("tokens", POINTER(c_int64)),
+        ("hidden", c_void_p),
+        ("limits", POINTER(c_int32)),
+        ("longest", c_int32),
+        ("temperature", c_float),
+        ("uniform", c_void_p),
+        ("drafted", POINTER(c_int64)),
+        ("probs", c_void_p),
+    )
+
+
+def int32s(numbers: Sequence[int]) -> ctypes.Array[c_int32]:
+    """Numbers as the kernels read them."""
+    return (c_int32 * len(numbers))(*numbers)
+
+
+def int64s(numbers: Sequence[int]) -> ctypes.Array[c_int64]:
+    """Token ids as the kernels read them."""
+    return (c_int64 * len(numbers))(*numbers)
+
+
 def declare(library: ctypes.CDLL) -> Any:
-    """Tell ctypes the argument types of the two entry points."""
+    """Tell ctypes the argument types of the entry points."""
     library.harness_forward.argtypes = (
         POINTER(Model),
-        POINTER(Rows),
+        POINTER(Batch),
         POINTER(LayerCache),
         CacheShape,
         c_void_p,
         c_void_p,
-        c_void_p,
+        POINTER(Results),
     )
-    library.harness_forward.restype = None
     library.harness_project.argtypes = (POINTER(Matrix), c_void_p, c_int32, c_void_p, c_int32)
-    library.harness_project.restype = None
+    library.harness_draft.argtypes = (
+        POINTER(Drafter),
+        POINTER(Batch),
+        POINTER(LayerCache),
+        CacheShape,
+        POINTER(Chains),
+    )
+    for name in ("harness_forward", "harness_project", "harness_draft"):
+        getattr(library, name).restype = None
     return library

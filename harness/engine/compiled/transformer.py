@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +15,6 @@ from harness.engine.architecture import Architecture
 from harness.engine.cache import KVCache, Placement
 from harness.engine.compiled import layout
 from harness.engine.compiled.packing import GROUP, PackedMatrix
-from harness.engine.linear import Linear
 from harness.engine.model import Transformer
 from harness.engine.rope import rope_table
 
@@ -96,13 +95,15 @@ class CompiledTransformer(Transformer):
         embeddings: Tensor,
         layers: list[PackedLayer],
         norm: Tensor | None,
-        head: Linear,
+        head: CompiledLinear,
     ) -> None:
         """Take packed weights; see `harness.engine.weights.load_transformer`."""
         super().__init__(architecture, embeddings=embeddings, layers=[], norm=norm, head=head)
-        self._library, self._packed = library, layers
+        self.library, self._packed = library, layers
+        self._head_pointer = ctypes.pointer(head.matrix.struct)
         self._layers = (layout.Layer * len(layers))(*(layer.struct() for layer in layers))
-        self._model = layout.Model(
+        self._pointers: WeakKeyDictionary[KVCache, tuple[Any, layout.CacheShape]] = WeakKeyDictionary()
+        self.struct = layout.Model(
             hidden=architecture.hidden_size,
             intermediate=architecture.intermediate_size,
             heads=architecture.num_heads,
@@ -123,37 +124,68 @@ class CompiledTransformer(Transformer):
 
     def forward(self, tokens: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
         """See `Transformer.forward`; hidden states are float32."""
-        rows = _Rows([tokens.shape[1]] * len(tokens), cache, placement)
-        return self._call(rows, cache, tokens=tokens.reshape(-1).contiguous()).view(*tokens.shape, -1)
+        batch = batch_of([tokens.shape[1]] * len(tokens), cache, placement)
+        ids = tokens.contiguous()
+        return self._call(batch, cache, tokens.numel(), tokens=ids.data_ptr()).view(*tokens.shape, -1)
 
     def forward_rows(
         self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
     ) -> Tensor:
         """See `Transformer.forward_rows`; nothing is padded."""
-        tokens = torch.tensor([token for row in rows for token in row])
-        return self._call(_Rows([len(row) for row in rows], cache, placement), cache, tokens=tokens)
+        batch, tokens = _flat(rows, cache, placement)
+        return self._call(batch, cache, len(tokens), tokens=tokens)
 
     def run(self, x: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
         """See `Transformer.run`; hidden states are float32."""
-        inputs = x.float().reshape(-1, x.shape[-1]).contiguous()
-        return self._call(_Rows([x.shape[1]] * len(x), cache, placement), cache, inputs=inputs).view(x.shape)
+        inputs = x.float().contiguous()
+        batch = batch_of([x.shape[1]] * len(x), cache, placement)
+        return self._call(batch, cache, len(x) * x.shape[1], inputs=inputs.data_ptr()).view(x.shape)
+
+    def logits_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `Transformer.logits_rows`; one call."""
+        batch, tokens = _flat(rows, cache, placement)
+        logits = torch.empty((len(tokens), self.head.matrix.struct.out), dtype=torch.float32)
+        results = layout.Results(head=self._head_pointer, logits=logits.data_ptr())
+        return self._call(batch, cache, len(tokens), tokens=tokens, results=results), logits
+
+    def choose_rows(
+        self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
+    ) -> tuple[Tensor, list[int]]:
+        """See `Transformer.choose_rows`; one call, which keeps the logits to itself."""
+        batch, tokens = _flat(rows, cache, placement)
+        choices = layout.int64s([0] * len(tokens))
+        results = layout.Results(head=self._head_pointer, choices=choices)
+        return self._call(batch, cache, len(tokens), tokens=tokens, results=results), list(choices)
+
+    def prepare(self, cache: KVCache) -> tuple[Any, layout.CacheShape]:
+        """Be ready for a call over a cache: gives its pointers and strides."""
+        self.struct.threads = torch.get_num_threads()
+        self.struct.rotations = self._rotation_table(cache.keys[0].shape[2]).data_ptr()
+        known = self._pointers.get(cache)
+        if known is None:
+            pairs = zip(cache.keys, cache.values, strict=True)
+            layers = [layout.LayerCache(keys.data_ptr(), values.data_ptr()) for keys, values in pairs]
+            first = cache.keys[0]
+            known = (layout.LayerCache * len(layers))(*layers), layout.CacheShape(*first.stride()[:2])
+            self._pointers[cache] = known
+        return known
 
     def _call(
-        self, rows: _Rows, cache: KVCache, *, tokens: Tensor | None = None, inputs: Tensor | None = None
+        self,
+        batch: layout.Batch,
+        cache: KVCache,
+        count: int,
+        *,
+        tokens: Any = None,
+        inputs: int | None = None,
+        results: layout.Results | None = None,
     ) -> Tensor:
-        self._model.threads = torch.get_num_threads()
-        self._model.rotations = self._rotation_table(cache.keys[0].shape[2]).data_ptr()
-        out = torch.empty((rows.count, self.architecture.hidden_size), dtype=torch.float32)
-        first = cache.keys[0]
-        self._library.harness_forward(
-            ctypes.byref(self._model),
-            ctypes.byref(rows.struct),
-            _pointers(cache),
-            layout.CacheShape(first.stride(0), first.stride(1)),
-            None if tokens is None else tokens.data_ptr(),
-            None if inputs is None else inputs.data_ptr(),
-            out.data_ptr(),
-        )
+        out = torch.empty((count, self.architecture.hidden_size), dtype=torch.float32)
+        results = results or layout.Results()
+        results.hidden = out.data_ptr()
+        self.library.harness_forward(self.struct, batch, *self.prepare(cache), tokens, inputs, results)
         return out
 
     def _rotation_table(self, positions: int) -> Tensor:
@@ -162,44 +194,34 @@ class CompiledTransformer(Transformer):
         return self._rotations
 
 
-class _Rows:
-    """Where each new token goes and what it sees; one sequence's tokens after the other's.
+def _flat(
+    rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None
+) -> tuple[layout.Batch, ctypes.Array[ctypes.c_int64]]:
+    """What each sequence gets, and all tokens one sequence after the other."""
+    tokens = layout.int64s([token for row in rows for token in row])
+    return batch_of([len(row) for row in rows], cache, placement), tokens
+
+
+def batch_of(counts: Sequence[int], cache: KVCache, placement: Placement | None = None) -> layout.Batch:
+    """Say what each sequence of a forward gets.
 
     Args:
         counts: [batch] new tokens of each sequence.
         cache: of the same batch.
         placement: of draft trees; None, or one without branches, lets tokens follow each other.
     """
-
-    def __init__(self, counts: Sequence[int], cache: KVCache, placement: Placement | None) -> None:
-        lengths = np.array(cache.lengths, dtype=np.int32)
-        self._committed = np.repeat(lengths, counts)
-        places = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-        self._sequence = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self._tree = None
-        if placement is None or placement.branches is None or placement.angles is None:
-            # padding past the capacity goes to the row behind it
-            self._slot = np.minimum(self._committed + places, cache.capacity)
-            self._position = self._slot
-        else:
-            self._slot = self._committed + placement.first + places
-            self._position = placement.angles.numpy()[self._sequence, places].astype(np.int32)
-            self._tree = placement.branches.numpy()[self._sequence, places].astype(np.uint64)
-        self.count = len(places)
-        self.struct = layout.Rows(
-            count=self.count,
-            sequence=self._sequence.ctypes.data,
-            position=self._position.ctypes.data,
-            slot=self._slot.ctypes.data,
-            committed=self._committed.ctypes.data,
-            tree=None if self._tree is None else self._tree.ctypes.data,
-        )
-
-
-def _pointers(cache: KVCache) -> Any:
-    pairs = zip(cache.keys, cache.values, strict=True)
-    layers = [layout.LayerCache(keys.data_ptr(), values.data_ptr()) for keys, values in pairs]
-    return (layout.LayerCache * len(layers))(*layers)
+    batch = layout.Batch(
+        size=len(counts),
+        capacity=cache.capacity,
+        counts=layout.int32s(counts),
+        lengths=layout.int32s(cache.lengths),
+    )
+    if placement is not None and placement.branches is not None and placement.angles is not None:
+        angles, branches = placement.angles.contiguous(), placement.branches.contiguous()
+        batch.first, batch.stride = placement.first, angles.shape[1]
+        batch.positions, batch.branches = angles.data_ptr(), branches.data_ptr()
+        batch.kept = angles, branches  # as long as the pointers into them
+    return batch
 
 
 def why_not(architecture: Architecture) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from harness.engine.cache import KVCache, Placement
+from harness.engine.compiled.chain import CompiledChain, compiled_chain, draws_plainly
 from harness.engine.drafters.base import Turn
 from harness.engine.linear import Linear
 from harness.engine.model import Transformer, last_states, padded, unpadded
@@ -68,6 +70,7 @@ class EagleDrafter:
     def __init__(self, head: EagleHead, *, cache: KVCache, plan: TreePlan, sample: bool = False) -> None:
         """See the class."""
         self._head, self._cache, self._plan, self._sample = head, cache, plan, sample
+        self._chain = compiled_chain(head.model, head.model.head, vocab=head.vocab, fuse=head.fuse)
         self._unfed: list[Tensor] = []
         self._prompts: Sequence[Sequence[int]] = ()
 
@@ -78,20 +81,24 @@ class EagleDrafter:
 
     def read_hidden(self, hidden: Sequence[Tensor]) -> None:
         """Keep them until the tokens behind them are known; a prompt's are known but for the last."""
-        if not self._unfed:
+        if self._prompts:
             # a prompt of one token has no pair yet
             if any(len(prompt) > 1 for prompt in self._prompts):
                 self._feed([list(prompt[1:]) for prompt in self._prompts], [own[:-1] for own in hidden])
-            self._unfed = [own[-1:] for own in hidden]
-        else:
+            self._prompts, self._unfed = (), [own[-1:] for own in hidden]
+        elif self._unfed:
             self._unfed = [torch.cat(pair) for pair in zip(self._unfed, hidden, strict=True)]
+        else:
+            self._unfed = list(hidden)
 
     def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
         """Read what was committed since, then grow."""
         fed = self._cache.lengths
         new = [list(turn.tokens[length + 1 :]) for turn, length in zip(turns, fed, strict=True)]
+        draws = self._sample and not sampling.is_greedy
+        if self._chain is not None and self._plan.is_chain and (draws_plainly(sampling) or not draws):
+            return self._propose_chains(self._chain, new, turns, sampling.temperature if draws else 0.0)
         roots = self._feed(new, self._unfed)
-        self._unfed = [own[:0] for own in self._unfed]
         slots, known = NodeSlots(self._cache), [{ROOT: root} for root in roots]
 
         def expand(trees: Sequence[GrowingTree], nodes: Sequence[Sequence[int]]) -> Tensor:
@@ -110,6 +117,14 @@ class EagleDrafter:
         growing = growths(self._plan, turns, sampling, sampled=self._sample, vocab=self._head.vocab)
         return grow_trees(growing, self._head.model.head(roots), expand)
 
+    def _propose_chains(
+        self, chains: CompiledChain, new: list[list[int]], turns: Sequence[Turn], temperature: float
+    ) -> list[Proposal]:
+        turns = [replace(turn, limit=min(turn.limit, self._plan.depth)) for turn in turns]
+        proposals = chains.propose(new, turns, self._cache, temperature=temperature, hidden=self._unfed)
+        self._commit(new)
+        return proposals
+
     def settle(self, num_accepted: Sequence[int]) -> None:
         """Nothing to forget: drafted rows are never committed, the target's hidden states replace them."""
 
@@ -121,10 +136,14 @@ class EagleDrafter:
     def _feed(self, tokens: list[list[int]], hidden: Sequence[Tensor]) -> Tensor:
         """Run and commit pairs; gives the hidden state at each sequence's last token, [batch, hidden]."""
         out = self._run(tokens, hidden, None)
+        self._commit(tokens)
+        return last_states(out, tokens)
+
+    def _commit(self, tokens: list[list[int]]) -> None:
         self._cache.lengths = [
             length + len(own) for length, own in zip(self._cache.lengths, tokens, strict=True)
         ]
-        return last_states(out, tokens)
+        self._unfed = []
 
     def _run(self, tokens: list[list[int]], hidden: Sequence[Tensor], placement: Placement | None) -> Tensor:
         ids = padded(tokens, self._head.model.device)

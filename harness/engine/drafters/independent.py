@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.cache import KVCache
+from harness.engine.compiled.chain import CompiledChain, compiled_chain, draws_plainly
 from harness.engine.drafters.base import Turn
 from harness.engine.linear import Linear
 from harness.engine.model import Transformer
@@ -47,6 +48,7 @@ class IndependentDrafter:
         self._ids = None if vocab is None else vocab.tolist()
         self._sample = sample
         self._cache = cache
+        self._chain = compiled_chain(model, self._head, vocab=vocab)
         self._num_fed: list[int] = []
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -57,6 +59,9 @@ class IndependentDrafter:
 
     def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
         """Draft each sequence's tokens one after another, the sequences side by side."""
+        draws = self._sample and not sampling.is_greedy
+        if self._chain is not None and (draws_plainly(sampling) or not draws):
+            return self._propose_chains(self._chain, turns, sampling.temperature if draws else 0.0)
         drafts = [_Draft(turn) for turn in turns]
         # After a fully accepted step the last draft was never fed: feed it now, with the target's token.
         for draft, cached in zip(drafts, self._cache.lengths, strict=True):
@@ -65,6 +70,21 @@ class IndependentDrafter:
             self._extend(drafts, sampling)
         self._num_fed = [max(0, len(draft.tokens) - 1) for draft in drafts]
         return [draft.proposal(self._vocab) for draft in drafts]
+
+    def _propose_chains(
+        self, chains: CompiledChain, turns: Sequence[Turn], temperature: float
+    ) -> list[Proposal]:
+        lengths = self._cache.lengths
+        new = [
+            list(turn.tokens[length:]) if turn.limit else []
+            for turn, length in zip(turns, lengths, strict=True)
+        ]
+        proposals = chains.propose(new, turns, self._cache, temperature=temperature)
+        self._num_fed = [max(0, turn.limit - 1) for turn in turns]
+        self._cache.lengths = [
+            length + len(own) + fed for length, own, fed in zip(lengths, new, self._num_fed, strict=True)
+        ]
+        return proposals
 
     def settle(self, num_accepted: Sequence[int]) -> None:
         """Drop the cached rows of rejected drafts."""
