@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine.random_heads import save_eagle_head
 from engine.random_models import all_logits, reference_model, save_checkpoint
-from safetensors.torch import save_file
 from torch import Tensor
 
 from harness.engine.compiled import build
@@ -40,21 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def eagle_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("eagle")
-    generator = torch.Generator().manual_seed(8)
-
-    def matrix(out: int, size: int) -> Tensor:
-        return (torch.randn(out, size, generator=generator) * size**-0.5).bfloat16()
-
-    heads = {"q_proj": (128, 128), "k_proj": (64, 128), "v_proj": (64, 128), "o_proj": (128, 128)}
-    inner = {"gate_proj": (160, 128), "up_proj": (160, 128), "down_proj": (128, 160)}
-    tensors = {f"layers.0.self_attn.{name}.weight": matrix(*shape) for name, shape in heads.items()}
-    tensors |= {f"layers.0.mlp.{name}.weight": matrix(*shape) for name, shape in inner.items()}
-    tensors["layers.0.post_attention_layernorm.weight"] = torch.ones(128).bfloat16()
-    tensors["fc.weight"] = matrix(128, 256)
-    save_file(tensors, made / "model.safetensors")
-    (made / "config.json").write_text((folder / "config.json").read_text())
-    return made
+    return save_eagle_head(folder, tmp_path_factory.mktemp("eagle"), seed=8)
 
 
 def tree_logits(model: Transformer, prompt: list[int], tokens: list[int], parents: list[int]) -> Tensor:

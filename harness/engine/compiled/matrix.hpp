@@ -202,8 +202,8 @@ void product(const Matrix& w, const Activations& x, int rows, int begin, int end
     for (int row = 0; row < rows; row += 64) {
         const int some = rows - row < 64 ? rows - row : 64;
         int block = begin;
-        // four streams of weights hide more of the memory's latency; beyond two rows the integer kinds run out of registers
-        if (w.kind == kBfloat16 || some <= 2) for (; block + 4 <= end; block += 4) tile_rows<4>(w, x, block, row, some, store);
+        // four streams of weights hide more of the memory's latency than two do, even where sums no longer fit the registers
+        for (; block + 4 <= end; block += 4) tile_rows<4>(w, x, block, row, some, store);
         for (; block + 2 <= end; block += 2) tile_rows<2>(w, x, block, row, some, store);
         for (; block < end; ++block) tile_rows<1>(w, x, block, row, some, store);
     }
