@@ -157,6 +157,15 @@ class LaidOut(Protocol):
         """The layout of a cell with these variants."""
 
 
+@runtime_checkable
+class PicksDrafterFormat(Protocol):
+    """What a backend may also offer: the weight format it drafts best in."""
+
+    @classmethod
+    def drafter_format(cls, settings: EngineSettings) -> str:
+        """What `quantization.drafter=auto` stands for."""
+
+
 class Backend(Protocol):
     """An engine that can be started."""
 

@@ -74,6 +74,13 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--max-prompt-tokens", type=int, default=320, help="longer prompts lose their beginning"
     )
     parser.add_argument("--overlap-weight", type=float, default=0.5)
+    parser.add_argument(
+        "--start-from",
+        type=Path,
+        help="folder of a trained drafter to go on from, such as another run's model",
+    )
+    parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
+    parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
     parser.add_argument("--held-out", type=int, default=150, help="answers kept for evaluation")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
@@ -94,11 +101,6 @@ def _add_head(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--features", type=Path, help="folder of the target's hidden states (default: in --out)"
     )
-    parser.add_argument(
-        "--start-from", type=Path, help="folder of a trained head to go on from, such as another run's model"
-    )
-    parser.add_argument("--tokens-per-batch", type=int, default=4096, help="padded tokens per step")
-    parser.add_argument("--checkpoint-every-s", type=float, default=120.0, help="seconds between evaluations")
 
 
 def _add_medusa(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +145,10 @@ def _draft(options: argparse.Namespace) -> int:
     settings = _distil_settings(options, target.facts)
 
     def make(vocab: NDArray[np.int32]) -> Student:
-        return Student(target.path, layer_indices=settings.layer_indices, draft_vocab=vocab)
+        student = Student(target.path, layer_indices=settings.layer_indices, draft_vocab=vocab)
+        if options.start_from:
+            student.start_from(options.start_from)
+        return student
 
     distiller = _distilled(options, target, answers, settings, make)
     checkpoint = options.out / _CHECKPOINT
@@ -295,16 +300,7 @@ def _common_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _distil_settings(options: argparse.Namespace, target: CheckpointFacts) -> DistilSettings:
     from harness.training.student import DistilSettings
 
-    settings = DistilSettings(
-        layer_indices=tuple(options.layers),
-        draft_vocab_size=options.draft_vocab,
-        epochs=options.epochs,
-        learning_rate=options.learning_rate,
-        max_prompt_tokens=options.max_prompt_tokens,
-        overlap_weight=options.overlap_weight,
-        seed=options.seed,
-        num_threads=options.threads,
-    )
+    settings = DistilSettings(**_common_settings(options), layer_indices=tuple(options.layers))
     if any(not 0 <= layer < target.num_layers for layer in settings.layer_indices):
         raise ConfigError("--layers", f"must be from 0 to {target.num_layers - 1}", options.layers)
     _check_draft_vocab(settings.draft_vocab_size, target)

@@ -6,6 +6,8 @@ from harness.config.schema import HarnessConfig, MethodConfig
 from harness.errors import ConfigError
 from harness.registry import suggest
 
+AUTO = "auto"
+"""Of `quantization.drafter`: what the backend drafts best in."""
 _REJECTION = ("standard", "block", "synthetic")
 _EXECUTORS = ("mp", "ray", "uni")
 _UNQUANTIZED = ("none",)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from harness.config.engines import check_k_by_batch, check_vllm, quantization_formats
+from harness.config.engines import AUTO, check_k_by_batch, check_vllm, quantization_formats
 from harness.config.languages import check_language
 from harness.config.pacing import check_pacing, compared, drafter_ref, pair_field
 from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
@@ -54,7 +54,7 @@ def validate(config: HarnessConfig) -> None:
     _measure(config)
     formats = quantization_formats(config.backend.name)
     _one_of("quantization.target", config.quantization.target, formats)
-    _one_of("quantization.drafter", config.quantization.drafter, formats)
+    _one_of("quantization.drafter", config.quantization.drafter, (AUTO, *formats))
     for field, method in compared(config):
         _method(method, field, config)
 

@@ -57,6 +57,11 @@ def load_transformer(
     )
 
 
+def runs_compiled(path: Path, *, dtype: torch.dtype, device: torch.device | str) -> bool:
+    """Whether the compiled kernels will run a checkpoint."""
+    return LinearMaker(Architecture.from_checkpoint(path), dtype=dtype, device=device).is_compiled
+
+
 class LinearMaker:
     """Lays weight matrices out for what will multiply with them: the compiled kernels, or PyTorch's.
 

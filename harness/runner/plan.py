@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
-from harness.backends.base import Backend, DecodingSettings, EngineSettings
+from harness.backends.base import Backend, DecodingSettings, EngineSettings, PicksDrafterFormat
+from harness.config.engines import AUTO
 from harness.config.identity import cell_id
 from harness.config.schema import HarnessConfig
 from harness.config.variants import variants_of
@@ -92,6 +93,7 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
     check_disjoint(measured, warmup)
     _check_simulated_names(config, variants, measured)
     target, drafters = _models(config, backend, variants, resolve)
+    config = _with_drafter_format(config, backend, target)
     pairs = _check_pairs(backend, variants, target, drafters)
     tokenizer = StandInTokenizer() if backend.is_simulated else load_tokenizer(target.path)
     prompts = _measured_prompts(config, measured, tokenizer)
@@ -176,6 +178,18 @@ def _engine_settings(config: HarnessConfig, target: ResolvedModel) -> EngineSett
     )
 
 
+def _with_drafter_format(
+    config: HarnessConfig, backend: type[Backend], target: ResolvedModel
+) -> HarnessConfig:
+    """Say what `quantization.drafter=auto` stands for here, before the cell is named."""
+    if config.quantization.drafter != AUTO:
+        return config
+    chosen = "none"
+    if isinstance(backend, PicksDrafterFormat):
+        chosen = backend.drafter_format(_engine_settings(config, target))
+    return replace(config, quantization=replace(config.quantization, drafter=chosen))
+
+
 def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tuple[Variant, ...]) -> None:
     limit = backend.max_batch_size
     if limit is not None and config.batch_size > limit:
@@ -183,7 +197,8 @@ def _check_backend(config: HarnessConfig, backend: type[Backend], variants: tupl
             f"batch_size: backend.name={backend.name} decodes at most {limit} sequence(s) together, got "
             f"{config.batch_size}. Set batch_size={limit}."
         )
-    if backend.is_simulated and (config.quantization.target, config.quantization.drafter) != ("none", "none"):
+    formats = {config.quantization.target, config.quantization.drafter}
+    if backend.is_simulated and formats - {"none", AUTO}:
         raise UnsupportedError(
             f"quantization: the {backend.name} backend has no weights to quantise. Set quantization=none."
         )

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.errors import ConfigError
 from harness.training.batches import Batch
 from harness.training.student import distillation_loss
-from harness.training.target_tensors import read_tensors
+from harness.training.target_tensors import starting_tensors
 
 STEP_DECAY = 0.8
 """Weight of each further drafted token in the loss: it counts only where those before it stand."""
@@ -56,19 +55,8 @@ class HeadStudent(nn.Module):
         Raises:
             ConfigError: a tensor is missing there or has another shape.
         """
-        own = self.state_dict()
-        found = read_tensors(folder, tuple(own))
-        for name, tensor in own.items():
-            shape = tuple(found[name].shape) if name in found else None
-            if shape != tuple(tensor.shape):
-                raise ConfigError(
-                    "--start-from",
-                    f"needs the tensor {name!r} of shape {list(tensor.shape)}, which has "
-                    f"{'none' if shape is None else list(shape)} there",
-                    str(folder),
-                    "Name a head of the same kind for the same target, with as many heads and blocks.",
-                )
-        self.load_state_dict({name: found[name] for name in own})
+        remedy = "Name a head of the same kind for the same target, with as many heads and blocks."
+        self.load_state_dict(starting_tensors(folder, self.state_dict(), remedy=remedy))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[positions, draft_vocab] from hidden states."""

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from harness.training.batches import Batch
 from harness.training.learner import TrainingSettings
+from harness.training.target_tensors import starting_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ class Student(nn.Module):
     def num_layers(self) -> int:
         """Trained decoder layers."""
         return len(self.body.layers)  # type: ignore[arg-type]
+
+    def start_from(self, folder: Path) -> None:
+        """Take the layers of a checkpoint that `save_checkpoint` wrote, or of a shipped drafter.
+
+        Raises:
+            ConfigError: a tensor is missing there or has another shape.
+        """
+        own = {f"model.{name}": tensor for name, tensor in self.body.state_dict().items()}
+        remedy = "Name a drafter of the same target, with as many layers as --layers says."
+        found = starting_tensors(folder, own, remedy=remedy)
+        self.body.load_state_dict({name.removeprefix("model."): tensor for name, tensor in found.items()})
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits over the reduced vocabulary where an answer token is predicted, [positions, size]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.errors import ModelSourceError
+from harness.errors import ConfigError, ModelSourceError
 from harness.models.checkpoint import weight_files
 
 EMBEDDINGS = "model.embed_tokens.weight"
@@ -25,6 +26,31 @@ def read_tensors(checkpoint: Path, prefixes: tuple[str, ...]) -> dict[str, Tenso
         with safe_open(file, framework="pt") as handle:
             found |= {name: handle.get_tensor(name) for name in handle.keys() if name.startswith(prefixes)}  # noqa: SIM118
     return found
+
+
+def starting_tensors(folder: Path, own: Mapping[str, Tensor], *, remedy: str) -> dict[str, Tensor]:
+    """The tensors of a trained drafter that another one of the same shape goes on from.
+
+    Args:
+        folder: of the trained drafter.
+        own: the tensors to be replaced, by their names in the folder.
+        remedy: what to name instead.
+
+    Raises:
+        ConfigError: a tensor is missing there or has another shape.
+    """
+    found = read_tensors(folder, tuple(own))
+    for name, tensor in own.items():
+        shape = tuple(found[name].shape) if name in found else None
+        if shape != tuple(tensor.shape):
+            raise ConfigError(
+                "--start-from",
+                f"needs the tensor {name!r} of shape {list(tensor.shape)}, which has "
+                f"{'none' if shape is None else list(shape)} there",
+                str(folder),
+                remedy,
+            )
+    return {name: found[name] for name in own}
 
 
 def target_embeddings(checkpoint: Path) -> Tensor:

@@ -67,7 +67,7 @@ def test_k_means_nothing_to_the_baseline() -> None:
         ("backend__dtype", "float64", "Known: bfloat16, float16, float32"),
         ("backend__device", "gpu", "Known: auto, cpu, cuda"),
         ("quantization__target", "int3", "Known: fp8, int4, int8, none"),
-        ("quantization__drafter", "int3", "Known: fp8, int4, int8, none"),
+        ("quantization__drafter", "int3", "Known: auto, fp8, int4, int8, none"),
         ("workload__num_prompts", 0, "at least 1, got 0"),
         ("workload__max_output_tokens", 1, "at least 2, got 1"),
         ("measure__warmup_prompts", -1, "at least 0, got -1"),

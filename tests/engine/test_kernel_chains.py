@@ -103,7 +103,8 @@ def test_one_call_drafts_what_token_by_token_drafts(
     singly = decode(target, in_python(make(method, sample, scheme)), temperature)
     assert [one.tokens for one in together] == [one.tokens for one in singly]
     for one, other in zip(together, singly, strict=True):
-        assert one.steps is not None and other.steps is not None
+        assert one.steps is not None
+        assert other.steps is not None
         assert one.steps.proposed == other.steps.proposed
         assert one.steps.accepted == other.steps.accepted
     if temperature == 0.0:
@@ -144,7 +145,8 @@ def test_the_target_as_its_own_drafter_is_always_right(folders: tuple[Path, Path
     cache = model.new_cache(capacity=CAPACITY, batch=BATCH)
     drafted = decode(model, IndependentDrafter(model, cache=cache), 0.0)
     for one in drafted:
-        assert one.steps is not None and sum(one.steps.proposed) > 0
+        assert one.steps is not None
+        assert sum(one.steps.proposed) > 0
         assert one.steps.accepted == one.steps.proposed
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from training.tiny_corpus import answers_of
 
 from harness.engine.weights import load_transformer
+from harness.errors import ConfigError
 from harness.training.batches import Batch, BatchMaker
 from harness.training.student import Student, agreement, distillation_loss, save_checkpoint
 
@@ -150,3 +151,20 @@ def test_a_saved_student_loads_everywhere_with_equal_logits(target: Path, tmp_pa
     mine, its = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(target)
     assert mine.get_vocab() == its.get_vocab()
     assert mine.chat_template == its.chat_template
+
+
+def test_training_goes_on_from_a_trained_drafter(target: Path, tmp_path: Path) -> None:
+    trained = student_of(target, 1)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.copy_(torch.randn_like(parameter).to(torch.bfloat16))
+    save_checkpoint(trained, target, tmp_path, draft_vocab=DRAFT_VOCAB)
+    fresh = student_of(target, 0)
+    fresh.start_from(tmp_path)
+    torch.testing.assert_close(fresh.state_dict(), trained.state_dict())
+
+
+def test_a_drafter_of_fewer_layers_is_no_start(target: Path, tmp_path: Path) -> None:
+    save_checkpoint(student_of(target, 1), target, tmp_path, draft_vocab=DRAFT_VOCAB)
+    with pytest.raises(ConfigError, match=r"--start-from: .*'model.layers.1.* none there.*--layers"):
+        student_of(target, 0, 1).start_from(tmp_path)

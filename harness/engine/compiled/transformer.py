@@ -15,6 +15,7 @@ from harness.engine.architecture import Architecture
 from harness.engine.cache import KVCache, Placement
 from harness.engine.compiled import layout
 from harness.engine.compiled.packing import GROUP, PackedMatrix
+from harness.engine.linear import Linear
 from harness.engine.model import Transformer
 from harness.engine.rope import rope_table
 
@@ -95,12 +96,13 @@ class CompiledTransformer(Transformer):
         embeddings: Tensor,
         layers: list[PackedLayer],
         norm: Tensor | None,
-        head: CompiledLinear,
+        head: Linear,
     ) -> None:
         """Take packed weights; see `harness.engine.weights.load_transformer`."""
         super().__init__(architecture, embeddings=embeddings, layers=[], norm=norm, head=head)
         self.library, self._packed = library, layers
-        self._head_pointer = ctypes.pointer(head.matrix.struct)
+        # an EAGLE layer may stand before the head of a target that the kernels don't run
+        self._own_head = head.matrix.struct if isinstance(head, CompiledLinear) else None
         self._layers = (layout.Layer * len(layers))(*(layer.struct() for layer in layers))
         self._pointers: WeakKeyDictionary[KVCache, tuple[Any, layout.CacheShape]] = WeakKeyDictionary()
         self.struct = layout.Model(
@@ -145,18 +147,22 @@ class CompiledTransformer(Transformer):
         self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
     ) -> tuple[Tensor, Tensor]:
         """See `Transformer.logits_rows`; one call."""
+        if self._own_head is None:
+            return super().logits_rows(rows, cache, placement)
         batch, tokens = _flat(rows, cache, placement)
-        logits = torch.empty((len(tokens), self.head.matrix.struct.out), dtype=torch.float32)
-        results = layout.Results(head=self._head_pointer, logits=logits.data_ptr())
+        logits = torch.empty((len(tokens), self._own_head.out), dtype=torch.float32)
+        results = layout.Results(head=ctypes.pointer(self._own_head), logits=logits.data_ptr())
         return self._call(batch, cache, len(tokens), tokens=tokens, results=results), logits
 
     def choose_rows(
         self, rows: Sequence[Sequence[int]], cache: KVCache, placement: Placement | None = None
     ) -> tuple[Tensor, list[int]]:
         """See `Transformer.choose_rows`; one call, which keeps the logits to itself."""
+        if self._own_head is None:
+            return super().choose_rows(rows, cache, placement)
         batch, tokens = _flat(rows, cache, placement)
         choices = layout.int64s([0] * len(tokens))
-        results = layout.Results(head=self._head_pointer, choices=choices)
+        results = layout.Results(head=ctypes.pointer(self._own_head), choices=choices)
         return self._call(batch, cache, len(tokens), tokens=tokens, results=results), list(choices)
 
     def prepare(self, cache: KVCache) -> tuple[Any, layout.CacheShape]:
