@@ -13,6 +13,7 @@ from harness.engine.cache import KVCache
 from harness.engine.drafters.base import Drafter
 from harness.engine.drafters.eagle import EagleDrafter, EagleHead
 from harness.engine.drafters.independent import IndependentDrafter
+from harness.engine.drafters.lookup_first import LookupFirst
 from harness.engine.drafters.medusa import MedusaDrafter, MedusaHeads
 from harness.engine.drafters.ngram import NgramDrafter
 from harness.engine.drafters.synthetic import SyntheticAcceptance
@@ -84,6 +85,8 @@ class NativeDrafters:
             raise UnsupportedError(f"the native backend doesn't run method.name={variant.method!r}.")
         sampled = variant.option("draft_sampling") == "sampled"
         made, applied = makers[variant.method](variant, drafter, sampled)
+        if shortest := variant.option("lookup"):
+            made = LookupFirst(made, NgramDrafter(min_ngram=shortest, max_ngram=shortest + 1))
         return made, {"draft_sampling": "sampled" if sampled else "greedy", **applied, **_tree_facts(variant)}
 
     def clear(self) -> None:

@@ -16,6 +16,7 @@ from harness.errors import ConfigError
 from harness.registry import find_method
 
 _BACKEND = "native"
+_DRAFTERS = ("draft_model", "eagle", "medusa")
 _MAX_FED = 63
 """Nodes of a tree that get children; a cache has as many rows to spare."""
 
@@ -57,11 +58,11 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
         longest: the largest k.
 
     Raises:
-        ConfigError: no tree, a tree for a method that has none, a number out of range, no such
-            verification, or a backend that would ignore it.
+        ConfigError: no tree, a tree or lookup for a method that has none, a number out of range,
+            no such verification, or a backend that would ignore it.
     """
     tree = parse_tree(method.tree, field=f"{field}.tree")
-    if tree is not None and method.name not in ("draft_model", "eagle", "medusa"):
+    if tree is not None and method.name not in _DRAFTERS:
         raise ConfigError(f"{field}.tree", f"must be null for {method.name}", method.tree)
     if tree is not None and tree.breadth * (longest - 1) > _MAX_FED:
         raise ConfigError(
@@ -74,6 +75,7 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
         raise ConfigError(
             f"{field}.adaptive", "must be false for a tree", True, "Leave method.tree out, or adapt no k."
         )
+    _check_lookup(method, field)
     check_verification(method, field)
     for name in ("min_output_tokens", "max_prompt_tokens", "max_batch"):
         value = getattr(method, name)
@@ -84,12 +86,25 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
             f"{field}.{pacing_options(method)[0][0]}",
             f"is for backend.name={_BACKEND} alone",
             backend,
-            "Leave tree, adaptive, rules and typical verification out.",
+            "Leave tree, lookup, adaptive, rules and typical verification out.",
         )
 
 
+def _check_lookup(method: MethodConfig, field: str) -> None:
+    if not method.lookup:
+        return
+    if method.lookup < 0:
+        raise ConfigError(f"{field}.lookup", "must not be negative", method.lookup)
+    if method.name not in _DRAFTERS:
+        remedy = f"It goes before {', '.join(_DRAFTERS)}; method=ngram does nothing but copy."
+        raise ConfigError(f"{field}.lookup", f"must be 0 for {method.name}", method.lookup, remedy)
+    if method.adaptive:
+        remedy = "Costs and acceptance of copies and drafts differ: adapt no k, or leave lookup out."
+        raise ConfigError(f"{field}.lookup", "must be 0 with adaptive k", method.lookup, remedy)
+
+
 def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
-    """What a variant carries of a method's tree, adaptive k, rules, verification; the last is its label."""
+    """What a variant carries of a method's tree, lookup, adaptive k, rules, verification; last its label."""
     options: list[tuple[str, Any]] = []
     labels: list[str] = []
     tree = parse_tree(method.tree, field="method.tree")
@@ -98,6 +113,9 @@ def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
         grown = [("tree_nodes", tree.num_nodes), ("tree_breadth", tree.breadth)]
         options += shape or grown
         labels.append(tree.label)
+    if method.lookup:
+        options.append(("lookup", method.lookup))
+        labels.append(f"lookup{method.lookup}")
     if method.adaptive:
         options.append(("adaptive", True))
         labels.append("adaptive")

@@ -92,6 +92,8 @@ class MethodConfig:
         draft_vocab: let the native engine draft from the drafter's reduced vocabulary where it has one.
         min_ngram: shortest match of `ngram`, in tokens.
         max_ngram: longest match of `ngram`, in tokens.
+        lookup: copy first: where a sequence's last `lookup` tokens occurred before, propose what followed
+            them there, and draft elsewhere; 0 always drafts.
         k_by_batch: vLLM's k by running sequences, `[[from, to, k], ...]`; k is then the largest one.
         tree: draft a tree of this shape, k tokens deep at most: a list of paths, a list of the number of
             children of each node, or `{nodes: 8, breadth: 3}`; null drafts chains.
@@ -113,6 +115,7 @@ class MethodConfig:
     draft_vocab: bool = True
     min_ngram: int = 1
     max_ngram: int = 3
+    lookup: int = 0
     k_by_batch: Any = None
     tree: Any = None
     adaptive: bool = False

@@ -188,12 +188,15 @@ inline void tile(const Matrix& w, const Activations& x, int first_block, int fir
 
 template <int R, class Store>
 inline void tile_rows(const Matrix& w, const Activations& x, int block, int first_row, int rows, Store store) {
-    int row = first_row;
-    const int end = first_row + rows;
-    for (; row + 4 <= end; row += 4) tile<R, 4>(w, x, block, row, store);
-    if (row + 3 <= end) tile<R, 3>(w, x, block, row, store);
-    else if (row + 2 <= end) tile<R, 2>(w, x, block, row, store);
-    else if (row + 1 <= end) tile<R, 1>(w, x, block, row, store);
+    // bfloat16 has registers to spare for two rows more, which saves a second reading of the weights
+    const int most = w.kind == kBfloat16 ? 6 : 4;
+    int row = first_row, left = rows;
+    for (; left > most || left == 4; row += 4, left -= 4) tile<R, 4>(w, x, block, row, store);
+    if (left == 6) tile_bfloat16<R, 6>(w, x, block, row, store);
+    else if (left == 5) tile_bfloat16<R, 5>(w, x, block, row, store);
+    else if (left == 3) tile<R, 3>(w, x, block, row, store);
+    else if (left == 2) tile<R, 2>(w, x, block, row, store);
+    else if (left == 1) tile<R, 1>(w, x, block, row, store);
 }
 
 // Output blocks `begin` to `end` for all rows; weights are read once per 64 rows.
