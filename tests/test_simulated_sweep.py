@@ -27,10 +27,11 @@ ROOT = Path(__file__).parents[1]
 NEED_A_MODEL = {
     "adaptive",
     "context_length",
+    "lookup",
     "quantization",
     "tree",
     "typical",
-}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, costs or plausibility
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, copies, costs or plausibility
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,

@@ -58,7 +58,9 @@ def refusal(path: Path) -> str:
 
 
 def test_available_workloads_are_the_shipped_files() -> None:
-    assert available_workloads() == sorted([*TASKS, "all_tasks", "chinese", "mixed", "warmup"])
+    assert available_workloads() == sorted(
+        [*TASKS, "all_tasks", "chinese", "copy_creative", "mixed", "warmup"]
+    )
 
 
 @pytest.mark.parametrize("name", available_workloads())
@@ -99,6 +101,11 @@ def test_all_tasks_holds_every_prompt_of_the_task_files() -> None:
     assert sorted(found, key=lambda prompt: prompt.id) == sorted(expected, key=lambda prompt: prompt.id)
     assert len(found) >= 4 * 32  # four batches of 32
     assert {prompt.task for prompt in found[:8]} == set(TASKS)
+
+
+def test_copy_creative_alternates_prompts_of_two_task_files() -> None:
+    pairs = zip(load_workload("qa_context").prompts, load_workload("creative").prompts, strict=True)
+    assert load_workload("copy_creative").prompts == tuple(prompt for pair in pairs for prompt in pair)
 
 
 def test_mixed_covers_all_tasks_in_any_eight_prompts_in_a_row() -> None:

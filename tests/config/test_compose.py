@@ -20,6 +20,7 @@ SWEEPS = {
     "context_length": 4,
     "engines": 3,
     "k_temperature": 3,
+    "lookup": 1,
     "method": 2,
     "quantization": 9,
     "simulated": 12,
@@ -98,6 +99,8 @@ def test_method_sweep_compares_in_the_same_cell() -> None:
             ("eagle", 4),
             ("medusa", [1, 2, 3]),
             ("ngram", [2, 4, 6, 10]),
+            ("draft_model", [2, 3]),
+            ("eagle", [2, 3, 4]),
         ]
 
 
