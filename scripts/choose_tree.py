@@ -3,7 +3,7 @@
 
 Decodes prompts at temperature 0 with a wide tree, and counts how often the drafter's guess of each rank was
 the target's token, the path above being right. Measures what verifying more tokens and drafting more levels
-takes, in target steps. Prints the tree with the largest expected speedup as `method.tree` takes it, beside the
+takes, in target steps. Prints the tree with the largest expected speedup, as `method.tree` takes it, and the
 best chain. Run it while nothing else runs.
 """
 
