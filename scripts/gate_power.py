@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "gate"))
 
 from gate_runs import gate, made_up
 from synthetic_results import Truth
+from tqdm import tqdm
 
 from harness.gate.comparison import compare
 from harness.gate.verdict import Verdict
@@ -59,7 +60,7 @@ def main() -> int:
     print(f"{'scene':34s} {'runs':>5s} " + " ".join(f"{verdict:>12s}" for verdict in _SHOWN))
     deadline = time.monotonic() + options.max_time_s
     counts: dict[str, Counter[Verdict]] = {scene.name: Counter() for scene in SCENES}
-    for number in range(options.comparisons):
+    for number in tqdm(range(options.comparisons), unit="of each scene", disable=None):
         for scene in SCENES:
             if time.monotonic() < deadline:
                 counts[scene.name][_verdict(scene, number, options)] += 1

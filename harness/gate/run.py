@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.records import CellRecord, Phase, Status
 from harness.results import Results
+from harness.results.agreement import greedy_agreement
 
 BASE, HEAD = "BASE", "HEAD"
 Key = tuple[str, str]
@@ -65,7 +66,8 @@ class Run:
 
     @cached_property
     def _agreement(self) -> dict[Key, Mapping[str, Any]]:
-        return _by_key(self.results.greedy_agreement())
+        # not the derived table: deriving it derives all of a cell's tables
+        return _by_key(greedy_agreement(self.results))
 
 
 def _by_cell(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:

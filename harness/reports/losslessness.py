@@ -137,7 +137,9 @@ def _defects(rows: Sequence[Row]) -> str:
 def _counted(rows: Sequence[Row], verdict: LosslessVerdict, text: str) -> str:
     number_of = sum(row["verdict"] == verdict for row in rows)
     return (
-        say("{number} of {total} {text}", number=number_of, total=len(rows), text=text) if number_of else ""
+        say("{number} of {total} variants {text}", number=number_of, total=len(rows), text=text)
+        if number_of
+        else ""
     )
 
 

@@ -19,12 +19,10 @@ def pace_by_step(frames: Frames) -> pd.DataFrame:
         left out: their mean would be that of a few long outputs.
     """
     grouped = frames.steps.groupby([*_KEYS, "step"], sort=True)["proposed"]
-    table = grouped.agg(
-        mean="mean",
-        low=lambda drafted: drafted.quantile(0.25),
-        high=lambda drafted: drafted.quantile(0.75),
-        num_sequences="size",
-    ).reset_index()
+    table = grouped.agg(mean="mean", num_sequences="size")
+    table.insert(1, "low", grouped.quantile(0.25))
+    table.insert(2, "high", grouped.quantile(0.75))
+    table = table.reset_index()
     most = table.groupby(_KEYS)["num_sequences"].transform("max")
     enough = (table["num_sequences"] >= FEWEST_SEQUENCES) & (4 * table["num_sequences"] >= most)
     return table[enough].reset_index(drop=True)

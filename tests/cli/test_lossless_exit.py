@@ -46,10 +46,10 @@ def test_a_defect_ends_with_its_own_exit_code(
 
 def test_without_one_the_run_says_that_it_looked(tiny: TinyRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tiny.arguments(*LONGER)) == 0
-    assert "Losslessness: 1 of 1 write exactly the baseline's tokens." in capsys.readouterr().out
+    assert "Losslessness: 1 of 1 variants write exactly the baseline's tokens." in capsys.readouterr().out
     assert "equal, the control" in report_of(tiny)
     assert main(tiny.arguments(*LONGER, "sampling.temperature=1", "workload.max_output_tokens=64")) == 0
-    assert "1 of 1 follow the target's distribution (a distance of 0." in capsys.readouterr().out
+    assert "1 of 1 variants follow the target's distribution (a distance of 0." in capsys.readouterr().out
     assert "consistent, the control" in report_of(tiny)
 
 
