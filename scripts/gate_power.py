@@ -12,7 +12,9 @@ import argparse
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -53,25 +55,34 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2, help="of each prompt (default: %(default)s)")
     parser.add_argument("--noise", type=float, default=0.03, help="of a trial's time (default: %(default)s)")
     parser.add_argument("--max-time-s", type=float, default=110.0, help="stop after (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="side by side (default: %(default)s)")
     options = parser.parse_args()
     print(
         f"{options.prompts} prompts, {options.repeats} repeats, noise {options.noise:.0%}, gate of 2 variants"
     )
     print(f"{'scene':34s} {'runs':>5s} " + " ".join(f"{verdict:>12s}" for verdict in _SHOWN))
-    deadline = time.monotonic() + options.max_time_s
     counts: dict[str, Counter[Verdict]] = {scene.name: Counter() for scene in SCENES}
-    for number in tqdm(range(options.comparisons), unit="of each scene", disable=None):
-        for scene in SCENES:
-            if time.monotonic() < deadline:
-                counts[scene.name][_verdict(scene, number, options)] += 1
-    for name, found in counts.items():
-        total = found.total()
-        shares = " ".join(f"{found[verdict] / max(total, 1):12.0%}" for verdict in _SHOWN)
+    deadline = time.monotonic() + options.max_time_s
+    with ProcessPoolExecutor(options.processes) as pool:
+        verdicts = pool.map(partial(_verdicts, options=options), range(options.comparisons))
+        for found in tqdm(verdicts, total=options.comparisons, unit="of each scene", disable=None):
+            for scene, verdict in zip(SCENES, found, strict=True):
+                counts[scene.name][verdict] += 1
+            if time.monotonic() > deadline:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    for name, of_scene in counts.items():
+        total = of_scene.total()
+        shares = " ".join(f"{of_scene[verdict] / max(total, 1):12.1%}" for verdict in _SHOWN)
         print(f"{name:34s} {total:5d} {shares}")
     return 0
 
 
 _SHOWN = (Verdict.PASS, Verdict.IMPROVEMENT, Verdict.REGRESSION, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE)
+
+
+def _verdicts(number: int, *, options: argparse.Namespace) -> list[Verdict]:
+    return [_verdict(scene, number, options) for scene in SCENES]
 
 
 def _verdict(scene: Scene, number: int, options: argparse.Namespace) -> Verdict:
