@@ -19,10 +19,13 @@ def pace_by_step(frames: Frames) -> pd.DataFrame:
         left out: their mean would be that of a few long outputs.
     """
     grouped = frames.steps.groupby([*_KEYS, "step"], sort=True)["proposed"]
-    table = grouped.agg(mean="mean", num_sequences="size")
-    table.insert(1, "low", grouped.quantile(0.25))
-    table.insert(2, "high", grouped.quantile(0.75))
-    table = table.reset_index()
+    parts = {
+        "mean": grouped.mean(),
+        "low": grouped.quantile(0.25),
+        "high": grouped.quantile(0.75),
+        "num_sequences": grouped.size(),
+    }
+    table = pd.DataFrame(parts).reset_index()
     most = table.groupby(_KEYS)["num_sequences"].transform("max")
     enough = (table["num_sequences"] >= FEWEST_SEQUENCES) & (4 * table["num_sequences"] >= most)
     return table[enough].reset_index(drop=True)

@@ -120,8 +120,8 @@ def test_the_check_counts_what_differs_by_design_and_calls_it_no_defect() -> Non
         "draft_model-typical0.09-k2", test="distribution", verdict="lossy", num_prompts=8, distance=0.314
     )
     assert lossless_line([control, exact, greedy, sampled]) == (
-        "1 of 1 variants write exactly the baseline's tokens. 2 aren't lossless by design: 3 of 8 greedy outputs "
-        "differ from the baseline's and sampled tokens lie up to 0.31 from the target's distribution."
+        "1 of 1 variants write exactly the baseline's tokens. 2 aren't lossless by design: 3 of 8 greedy "
+        "outputs differ from the baseline's and sampled tokens lie up to 0.31 from the target's distribution."
     )
     assert lossless_line([control, greedy]) == (
         "1 isn't lossless by design: 3 of 8 greedy outputs differ from the baseline's."
