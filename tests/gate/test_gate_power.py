@@ -27,4 +27,4 @@ def test_the_power_script_prints_a_share_per_verdict_and_scene() -> None:
     for line in lines:
         assert sum(float(word.rstrip("%")) for word in line.split()[-5:]) == pytest.approx(100, abs=0.3)
     assert lines[0].split()[-4] == "0.0%"
-    assert lines[0].split()[-3] == "0%"
+    assert lines[0].split()[-3] == "0.0%"
