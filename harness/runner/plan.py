@@ -112,14 +112,7 @@ def plan_cell(config: HarnessConfig, *, resolve: Resolve = resolve_model) -> Cel
         variants=variants,
         backend=backend,
         engine=engine,
-        decoding=DecodingSettings(
-            temperature=config.sampling.temperature,
-            top_k=config.sampling.top_k,
-            top_p=config.sampling.top_p,
-            eos_ids=frozenset() if config.workload.ignore_eos else tokenizer.eos_ids,
-            context_tokens=context,
-            batch_size=config.batch_size,
-        ),
+        decoding=_decoding_settings(config, tokenizer, context),
         drafters=drafters,
         prompts=prompts,
         warmup=warmup_prompts,
@@ -175,6 +168,19 @@ def _engine_settings(config: HarnessConfig, target: ResolvedModel) -> EngineSett
         drafter_quantization=config.quantization.drafter,
         simulator=config.simulator,
         vllm=config.vllm,
+    )
+
+
+def _decoding_settings(
+    config: HarnessConfig, tokenizer: Tokenizer | StandInTokenizer, context_tokens: int
+) -> DecodingSettings:
+    return DecodingSettings(
+        temperature=config.sampling.temperature,
+        top_k=config.sampling.top_k,
+        top_p=config.sampling.top_p,
+        eos_ids=frozenset() if config.workload.ignore_eos else tokenizer.eos_ids,
+        context_tokens=context_tokens,
+        batch_size=config.batch_size,
     )
 
 

@@ -50,7 +50,7 @@ class LookupFirst:
         return [copy if copy.tokens else draft for copy, draft in zip(copies, drafts, strict=True)]
 
     def settle(self, num_accepted: Sequence[int]) -> None:
-        """Both hear of it; a drafter that wasn't asked has nothing to forget."""
+        """The drafter hears of it; one that wasn't asked has nothing to forget."""
         self._drafter.settle(num_accepted)
 
     def keep(self, rows: Sequence[int]) -> None:
