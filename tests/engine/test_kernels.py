@@ -55,12 +55,13 @@ def test_int4_keeps_weights_on_its_grid() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("scheme", KINDS)
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 67])
-def test_products_agree_with_the_packed_matrix(scheme: str, rows: int) -> None:
-    x, bias = random_matrix(rows, 96), torch.linspace(-1, 1, 37)
-    packed = pack(random_matrix(37, 96), bias, scheme=scheme)
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 8, 67])
+@pytest.mark.parametrize("outputs", [37, 245])
+def test_products_agree_with_the_packed_matrix(scheme: str, rows: int, outputs: int) -> None:
+    x, bias = random_matrix(rows, 96), torch.linspace(-1, 1, outputs)
+    packed = pack(random_matrix(outputs, 96), bias, scheme=scheme)
     got = CompiledLinear(KERNELS, packed)(x)
-    assert got.shape == (rows, 37)
+    assert got.shape == (rows, outputs)
     # what is left is the rounding of the inputs: bfloat16, or int8 with a scale per 32
     assert errors(got, x @ packed.dequantise().T + bias) < (0.004 if scheme == "none" else 0.012)
     # exact where nothing has to be rounded: a row of int8 values whose largest is 127
@@ -114,6 +115,23 @@ def test_a_row_has_the_same_bits_whatever_runs_beside_it(models: tuple[Any, Path
     uneven = model.forward_rows([PROMPT[9:10], PROMPT[5:8], PROMPT[5:9]], together)
     assert torch.equal(uneven[[0, 4, 5, 6, 7]], torch.cat([singly[9], *singly[5:9]]))
     assert torch.equal(together.keys[1][2, :, :9], alone.keys[1][0, :, :9])
+
+
+@needs_kernels
+def test_attention_over_several_blocks_of_keys(tmp_path: Path) -> None:
+    reference = reference_model("llama", **WIDE)
+    for parameter in reference.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    model = load_transformer(save_checkpoint(reference, tmp_path))
+    tokens = (PROMPT * 4)[:91]
+    assert (
+        errors(all_logits(model, torch.tensor([tokens]))[0].float(), reference_logits(reference, tokens))
+        < 0.05
+    )
+    alone, together = model.new_cache(capacity=96), model.new_cache(capacity=96)
+    singly = [model.prefill(torch.tensor([[token]]), alone) for token in tokens]
+    model.prefill(torch.tensor([tokens[:78]]), together)
+    assert torch.equal(model.forward(torch.tensor([tokens[78:]]), together)[0], torch.cat(singly[78:]))
 
 
 @needs_kernels

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -10,6 +11,8 @@
 #include "matrix.hpp"
 
 namespace harness {
+
+constexpr int kTogether = 12;  // queries that read keys and values together
 
 // Keys and values of one layer: [batch, kv_heads, capacity, head_dim] float32.
 struct LayerCache {
@@ -66,15 +69,21 @@ inline __m512 exponential(__m512 x) {
     return _mm512_scalef_ps(value, n);
 }
 
-// The cache rows that row m sees, in order.
-inline int visible_rows(const Rows& rows, int m, int32_t* out) {
+// The cache rows that a row sees, in order: all below `straight`, then those listed.
+struct View {
+    int count;
+    int straight;
+    int32_t listed[64];  // as many as a tree has nodes
+
+    int operator[](int i) const { return i < straight ? i : listed[i - straight]; }
+};
+
+inline void look(const Rows& rows, int m, View& view) {
     const int committed = rows.committed[m], slot = rows.slot[m];
-    int count = 0;
-    for (; count < committed; ++count) out[count] = count;
-    for (int row = committed; row <= slot; ++row) {
-        if (!rows.tree || (rows.tree[m] >> (row - committed) & 1)) out[count++] = row;
+    view.count = view.straight = rows.tree ? committed : slot + 1;
+    for (int row = view.straight; row <= slot; ++row) {
+        if (rows.tree[m] >> (row - committed) & 1) view.listed[view.count++ - committed] = row;
     }
-    return count;
 }
 
 // Lane i of the result is the sum over the lanes of part i.
@@ -92,24 +101,25 @@ inline __mmask16 real_keys(int left) {
     return left >= kLanes ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
 }
 
-// Scores of one query against all keys that are seen, scaled; past the end minus infinity. C registers hold a head.
+// Scores of one query against keys `first` to `end` of those that are seen, scaled; past the last of all minus infinity. C registers
+// hold a head, `first` is a multiple of 16.
 template <int C>
-inline void score(const float* query, const float* keys, const int32_t* seen, int count, float* scores) {
+inline void score(const float* query, const float* keys, const View& view, int first, int end, float* scores) {
     const __m512 scale = _mm512_set1_ps(1.0f / std::sqrt(static_cast<float>(C * kLanes)));
     __m512 q[C];
 #pragma GCC unroll 16
     for (int c = 0; c < C; ++c) q[c] = _mm512_loadu_ps(query + c * kLanes);
-    for (int first = 0; first < count; first += kLanes) {
+    for (; first < end; first += kLanes) {
         __m512 dots[kLanes];
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
             // past the end the last key stands in; its score is masked
-            const float* key = keys + static_cast<int64_t>(seen[first + i < count ? first + i : count - 1]) * C * kLanes;
+            const float* key = keys + static_cast<int64_t>(view[first + i < view.count ? first + i : view.count - 1]) * C * kLanes;
             dots[i] = _mm512_mul_ps(q[0], _mm512_loadu_ps(key));
 #pragma GCC unroll 16
             for (int c = 1; c < C; ++c) dots[i] = _mm512_fmadd_ps(q[c], _mm512_loadu_ps(key + c * kLanes), dots[i]);
         }
-        _mm512_storeu_ps(scores + first, _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real_keys(count - first), sum_each(dots), scale));
+        _mm512_storeu_ps(scores + first, _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real_keys(view.count - first), sum_each(dots), scale));
     }
 }
 
@@ -127,38 +137,63 @@ inline float exponentiate(float* scores, int count) {
     return 1.0f / _mm512_reduce_add_ps(total);
 }
 
+// Adds values `first` to `end` of those that are seen, weighted, to `out`.
 template <int C>
-inline void blend(const float* values, const int32_t* seen, int count, const float* weights, float inverse, float* out) {
+inline void blend(const float* values, const View& view, int first, int end, const float* weights, float* out) {
     __m512 sums[C];
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) sums[c] = _mm512_setzero_ps();
-    for (int i = 0; i < count; ++i) {
-        const float* value = values + static_cast<int64_t>(seen[i]) * C * kLanes;
+    for (int c = 0; c < C; ++c) sums[c] = _mm512_loadu_ps(out + c * kLanes);
+    for (int i = first; i < end; ++i) {
+        const float* value = values + static_cast<int64_t>(view[i]) * C * kLanes;
         const __m512 weight = _mm512_set1_ps(weights[i]);
 #pragma GCC unroll 16
         for (int c = 0; c < C; ++c) sums[c] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(value + c * kLanes), sums[c]);
     }
-    const __m512 factor = _mm512_set1_ps(inverse);
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kLanes, _mm512_mul_ps(sums[c], factor));
+    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kLanes, sums[c]);
 }
 
+inline void multiply(float* x, float factor, int size) {
+    for (int i = 0; i < size; i += kLanes) _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor)));
+}
+
+// One query head of one row.
+struct Query {
+    const View* view;
+    const float* query;
+    float* scores;  // as many as the row sees, rounded up to 16
+    float* out;
+};
+
+// Queries that share keys and values take them block by block, so that each block comes from memory once.
 template <int C>
-inline void attend_sized(const float* query, const float* keys, const float* values, const int32_t* seen, int count, float* scores, float* out) {
-    score<C>(query, keys, seen, count, scores);
-    const float inverse = exponentiate(scores, count);
-    blend<C>(values, seen, count, scores, inverse, out);
+inline void attend_sized(const Query* queries, int num_queries, const float* keys, const float* values) {
+    constexpr int kBlock = 64;
+    int longest = 0;
+    for (int n = 0; n < num_queries; ++n) longest = std::max(longest, queries[n].view->count);
+    const auto each_block = [&](auto work) {
+        for (int first = 0; first < longest; first += kBlock) {
+            for (int n = 0; n < num_queries; ++n) work(queries[n], first, std::min(first + kBlock, queries[n].view->count));
+        }
+    };
+    each_block([&](const Query& q, int first, int end) { score<C>(q.query, keys, *q.view, first, end, q.scores); });
+    float inverses[kTogether];
+    for (int n = 0; n < num_queries; ++n) {
+        inverses[n] = exponentiate(queries[n].scores, queries[n].view->count);
+        std::fill(queries[n].out, queries[n].out + C * kLanes, 0.0f);
+    }
+    each_block([&](const Query& q, int first, int end) { blend<C>(values, *q.view, first, end, q.scores, q.out); });
+    for (int n = 0; n < num_queries; ++n) multiply(queries[n].out, inverses[n], C * kLanes);
 }
 
-// One query head of one row; `scores` holds `count` rounded up to 16.
-inline void attend(const float* query, const float* keys, const float* values, const int32_t* seen, int count, int head_dim,
-                   float* scores, float* out) {
+// At most `kTogether` queries over the keys and values of one head of one sequence.
+inline void attend(const Query* queries, int num_queries, const float* keys, const float* values, int head_dim) {
     switch (head_dim / kLanes) {
-        case 2: return attend_sized<2>(query, keys, values, seen, count, scores, out);
-        case 4: return attend_sized<4>(query, keys, values, seen, count, scores, out);
-        case 6: return attend_sized<6>(query, keys, values, seen, count, scores, out);
-        case 8: return attend_sized<8>(query, keys, values, seen, count, scores, out);
-        default: return attend_sized<16>(query, keys, values, seen, count, scores, out);
+        case 2: return attend_sized<2>(queries, num_queries, keys, values);
+        case 4: return attend_sized<4>(queries, num_queries, keys, values);
+        case 6: return attend_sized<6>(queries, num_queries, keys, values);
+        case 8: return attend_sized<8>(queries, num_queries, keys, values);
+        default: return attend_sized<16>(queries, num_queries, keys, values);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace harness {
 
@@ -84,28 +85,48 @@ inline int32_t load_int32(const void* at) {
     return value;
 }
 
-// R blocks of outputs x M rows; `store(block, row, sums)` takes 16 sums.
+// sums + the dot products of 4 unsigned and 4 signed bytes a lane. In assembly, because the compiler copies all sums in every turn of
+// a loop over its own, and runs out of registers.
+inline void add_dot(__m512i& sums, __m512i weights, __m512i inputs) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(inputs));
+}
+
+// R blocks of outputs, `stride` apart.
+template <int R>
+struct Blocks {
+    int first;
+    int stride;
+
+    int operator[](int r) const { return first + r * stride; }
+};
+
+// Sums of a tile that are only touched once per group stay in memory: what is added in between needs all registers.
+#define HARNESS_KEEP_IN_MEMORY(sums) asm volatile("" : "+m"(sums))
+
+// R blocks x M rows; `store(block, row, sums)` takes 16 sums.
 template <int R, int M, class Store>
-inline void tile_bfloat16(const Matrix& w, const Activations& x, int first_block, int first_row, Store store) {
-    const auto* weights = static_cast<const uint16_t*>(w.weights) + static_cast<int64_t>(first_block) * kLanes * w.in;
+inline void tile_bfloat16(const Matrix& w, const Activations& x, Blocks<R> blocks, int first_row, Store store) {
+    const auto* weights = static_cast<const uint16_t*>(w.weights) + static_cast<int64_t>(blocks.first) * kLanes * w.in;
+    const int64_t next = static_cast<int64_t>(blocks.stride) * kLanes * w.in;
     const uint16_t* inputs = x.bf16 + static_cast<int64_t>(first_row) * w.in;
     __m512 sums[R][M];
-    for (int r = 0; r < R; ++r) for (auto& sum : sums[r]) sum = bias_of(w, first_block + r);
+    for (int r = 0; r < R; ++r) for (auto& sum : sums[r]) sum = bias_of(w, blocks[r]);
     for (int i = 0; i < w.in; i += 2) {
         __m512bh b[R];
-        for (int r = 0; r < R; ++r) b[r] = (__m512bh)_mm512_loadu_si512(weights + (static_cast<int64_t>(r) * w.in + i) * kLanes);
+        for (int r = 0; r < R; ++r) b[r] = (__m512bh)_mm512_loadu_si512(weights + r * next + i * kLanes);
         for (int m = 0; m < M; ++m) {
             const auto a = (__m512bh)_mm512_set1_epi32(load_int32(inputs + static_cast<int64_t>(m) * w.in + i));
             for (int r = 0; r < R; ++r) sums[r][m] = _mm512_dpbf16_ps(sums[r][m], b[r], a);
         }
     }
-    for (int r = 0; r < R; ++r) for (int m = 0; m < M; ++m) store(first_block + r, first_row + m, sums[r][m]);
+    for (int r = 0; r < R; ++r) for (int m = 0; m < M; ++m) store(blocks[r], first_row + m, sums[r][m]);
 }
 
 // w = scale * (byte - 128), one scale per output.
 template <int R, int M, class Store>
-inline void tile_int8(const Matrix& w, const Activations& x, int first_block, int first_row, Store store) {
-    const auto* weights = static_cast<const uint8_t*>(w.weights) + static_cast<int64_t>(first_block) * kLanes * w.in;
+inline void tile_int8(const Matrix& w, const Activations& x, Blocks<R> blocks, int first_row, Store store) {
+    const auto* weights = static_cast<const uint8_t*>(w.weights) + static_cast<int64_t>(blocks.first) * kLanes * w.in;
+    const int64_t next = static_cast<int64_t>(blocks.stride) * kLanes * w.in;
     const int8_t* inputs = x.int8 + static_cast<int64_t>(first_row) * w.in;
     const int groups = w.in / kGroup;
     __m512 sums[R][M];
@@ -118,21 +139,23 @@ inline void tile_int8(const Matrix& w, const Activations& x, int first_block, in
         }
         for (int i = group * kGroup; i < (group + 1) * kGroup; i += 4) {
             __m512i b[R];
-            for (int r = 0; r < R; ++r) b[r] = _mm512_loadu_si512(weights + (static_cast<int64_t>(r) * w.in + i) * kLanes);
+            for (int r = 0; r < R; ++r) b[r] = _mm512_loadu_si512(weights + r * next + i * kLanes);
             for (int m = 0; m < M; ++m) {
                 const __m512i a = _mm512_set1_epi32(load_int32(inputs + static_cast<int64_t>(m) * w.in + i));
-                for (int r = 0; r < R; ++r) dots[r][m] = _mm512_dpbusd_epi32(dots[r][m], b[r], a);
+                for (int r = 0; r < R; ++r) add_dot(dots[r][m], b[r], a);
             }
         }
+        HARNESS_KEEP_IN_MEMORY(sums);
         for (int m = 0; m < M; ++m) {
             const __m512 scale = _mm512_set1_ps(x.scales[static_cast<int64_t>(first_row + m) * groups + group]);
             for (int r = 0; r < R; ++r) sums[r][m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[r][m]), scale, sums[r][m]);
         }
+        HARNESS_KEEP_IN_MEMORY(sums);
     }
     for (int r = 0; r < R; ++r) {
-        const __m512 scale = _mm512_loadu_ps(static_cast<const float*>(w.scales) + (first_block + r) * kLanes);
-        const __m512 bias = bias_of(w, first_block + r);
-        for (int m = 0; m < M; ++m) store(first_block + r, first_row + m, _mm512_fmadd_ps(scale, sums[r][m], bias));
+        const __m512 scale = _mm512_loadu_ps(static_cast<const float*>(w.scales) + blocks[r] * kLanes);
+        const __m512 bias = bias_of(w, blocks[r]);
+        for (int m = 0; m < M; ++m) store(blocks[r], first_row + m, _mm512_fmadd_ps(scale, sums[r][m], bias));
     }
 }
 
@@ -142,32 +165,33 @@ inline __m512 load_float16(const uint16_t* at) {
 
 // w = scale * nibble + offset, both per group of 32 inputs of an output.
 template <int R, int M, class Store>
-inline void tile_int4(const Matrix& w, const Activations& x, int first_block, int first_row, Store store) {
-    const auto* weights = static_cast<const uint8_t*>(w.weights) + static_cast<int64_t>(first_block) * kLanes * w.in / 2;
+inline void tile_int4(const Matrix& w, const Activations& x, Blocks<R> blocks, int first_row, Store store) {
+    const auto* weights = static_cast<const uint8_t*>(w.weights) + static_cast<int64_t>(blocks.first) * kLanes * w.in / 2;
+    const int64_t next = static_cast<int64_t>(blocks.stride) * kLanes * w.in / 2;
     const int8_t* inputs = x.int8 + static_cast<int64_t>(first_row) * w.in;
     const int groups = w.in / kGroup;
-    const auto* factors = static_cast<const uint16_t*>(w.scales) + static_cast<int64_t>(first_block) * groups * 2 * kLanes;
+    const auto* factors = static_cast<const uint16_t*>(w.scales);
     const __m512i mask = _mm512_set1_epi8(0xf);
     __m512 sums[R][M];
-    for (int r = 0; r < R; ++r) for (auto& sum : sums[r]) sum = bias_of(w, first_block + r);
+    for (int r = 0; r < R; ++r) for (auto& sum : sums[r]) sum = bias_of(w, blocks[r]);
     for (int group = 0; group < groups; ++group) {
         __m512i dots[R][M];
         for (auto& row : dots) for (auto& dot : row) dot = _mm512_setzero_si512();
         for (int i = group * kGroup; i < (group + 1) * kGroup; i += 8) {
-            __m512i low[R], high[R];
-            for (int r = 0; r < R; ++r) {
-                const __m512i both = _mm512_loadu_si512(weights + (static_cast<int64_t>(r) * w.in + i) * kLanes / 2);
-                low[r] = _mm512_and_si512(both, mask);
-                high[r] = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
-            }
-            for (int m = 0; m < M; ++m) {
-                const int8_t* at = inputs + static_cast<int64_t>(m) * w.in + i;
-                const __m512i first = _mm512_set1_epi32(load_int32(at)), second = _mm512_set1_epi32(load_int32(at + 4));
-                for (int r = 0; r < R; ++r) dots[r][m] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(dots[r][m], low[r], first), high[r], second);
+            __m512i both[R];
+            for (int r = 0; r < R; ++r) both[r] = _mm512_loadu_si512(weights + r * next + i * kLanes / 2);
+            for (const int half : {0, 1}) {
+                __m512i b[R];
+                for (int r = 0; r < R; ++r) b[r] = _mm512_and_si512(half ? _mm512_srli_epi16(both[r], 4) : both[r], mask);
+                for (int m = 0; m < M; ++m) {
+                    const __m512i a = _mm512_set1_epi32(load_int32(inputs + static_cast<int64_t>(m) * w.in + i + 4 * half));
+                    for (int r = 0; r < R; ++r) dots[r][m] = _mm512_dpbusd_epi32(dots[r][m], b[r], a);
+                }
             }
         }
+        HARNESS_KEEP_IN_MEMORY(sums);
         for (int r = 0; r < R; ++r) {
-            const uint16_t* factor = factors + (static_cast<int64_t>(r) * groups + group) * 2 * kLanes;
+            const uint16_t* factor = factors + (static_cast<int64_t>(blocks[r]) * groups + group) * 2 * kLanes;
             const __m512 scale = load_float16(factor), offset = load_float16(factor + kLanes);
             for (int m = 0; m < M; ++m) {
                 const int64_t at = static_cast<int64_t>(first_row + m) * groups + group;
@@ -175,40 +199,47 @@ inline void tile_int4(const Matrix& w, const Activations& x, int first_block, in
                 sums[r][m] = _mm512_fmadd_ps(dot, _mm512_set1_ps(x.scales[at]), sums[r][m]);
             }
         }
+        HARNESS_KEEP_IN_MEMORY(sums);
     }
-    for (int r = 0; r < R; ++r) for (int m = 0; m < M; ++m) store(first_block + r, first_row + m, sums[r][m]);
+    for (int r = 0; r < R; ++r) for (int m = 0; m < M; ++m) store(blocks[r], first_row + m, sums[r][m]);
 }
 
 template <int R, int M, class Store>
-inline void tile(const Matrix& w, const Activations& x, int first_block, int first_row, Store store) {
-    if (w.kind == kBfloat16) tile_bfloat16<R, M>(w, x, first_block, first_row, store);
-    else if (w.kind == kInt8) tile_int8<R, M>(w, x, first_block, first_row, store);
-    else tile_int4<R, M>(w, x, first_block, first_row, store);
+inline void tile(const Matrix& w, const Activations& x, Blocks<R> blocks, int first_row, Store store) {
+    if (w.kind == kBfloat16) tile_bfloat16<R, M>(w, x, blocks, first_row, store);
+    else if (w.kind == kInt8) tile_int8<R, M>(w, x, blocks, first_row, store);
+    else tile_int4<R, M>(w, x, blocks, first_row, store);
 }
 
 template <int R, class Store>
-inline void tile_rows(const Matrix& w, const Activations& x, int block, int first_row, int rows, Store store) {
-    // bfloat16 has registers to spare for two rows more, which saves a second reading of the weights
-    const int most = w.kind == kBfloat16 ? 6 : 4;
+inline void tile_rows(const Matrix& w, const Activations& x, Blocks<R> blocks, int first_row, int rows, Store store) {
     int row = first_row, left = rows;
-    for (; left > most || left == 4; row += 4, left -= 4) tile<R, 4>(w, x, block, row, store);
-    if (left == 6) tile_bfloat16<R, 6>(w, x, block, row, store);
-    else if (left == 5) tile_bfloat16<R, 5>(w, x, block, row, store);
-    else if (left == 3) tile<R, 3>(w, x, block, row, store);
-    else if (left == 2) tile<R, 2>(w, x, block, row, store);
-    else if (left == 1) tile<R, 1>(w, x, block, row, store);
+    const auto some = [&](auto count) {
+        tile<R, count>(w, x, blocks, row, store);
+        row += count;
+        left -= count;
+    };
+    while (left == 4 || left > 6) some(std::integral_constant<int, 4>{});
+    if (w.kind != kInt4) {  // has no registers to spare for more rows in one reading of the weights
+        if (left == 6) some(std::integral_constant<int, 6>{});
+        if (left == 5) some(std::integral_constant<int, 5>{});
+    }
+    while (left >= 3) some(std::integral_constant<int, 3>{});
+    if (left == 2) some(std::integral_constant<int, 2>{});
+    if (left == 1) some(std::integral_constant<int, 1>{});
 }
 
-// Output blocks `begin` to `end` for all rows; weights are read once per 64 rows.
+// Output blocks `begin` to `end` for all rows; weights are read once per 64 rows. They are read in four streams, each a quarter of
+// the blocks: that hides more of the memory's latency than one or two do, and the longer a stream, the better prefetching works.
 template <class Store>
 void product(const Matrix& w, const Activations& x, int rows, int begin, int end, Store store) {
+    const int quarter = (end - begin) / 4, rest = begin + 4 * quarter;
     for (int row = 0; row < rows; row += 64) {
         const int some = rows - row < 64 ? rows - row : 64;
-        int block = begin;
-        // four streams of weights hide more of the memory's latency than two do, even where sums no longer fit the registers
-        for (; block + 4 <= end; block += 4) tile_rows<4>(w, x, block, row, some, store);
-        for (; block + 2 <= end; block += 2) tile_rows<2>(w, x, block, row, some, store);
-        for (; block < end; ++block) tile_rows<1>(w, x, block, row, some, store);
+        for (int block = begin; block < begin + quarter; ++block) tile_rows<4>(w, x, {block, quarter}, row, some, store);
+        int block = rest;
+        for (; block + 2 <= end; block += 2) tile_rows<2>(w, x, {block, 1}, row, some, store);
+        for (; block < end; ++block) tile_rows<1>(w, x, {block, 1}, row, some, store);
     }
 }
 

@@ -48,7 +48,7 @@ struct Workspace {
     std::vector<float> stream, normed, heads, gated, scores, scales, logits;
     std::vector<uint16_t> bf16;
     std::vector<int8_t> int8;
-    std::vector<int32_t> sums, seen;
+    std::vector<int32_t> sums;
 
     void fit(const Model& model, int rows, int longest) {
         const int widest = std::max({model.hidden, model.intermediate, model.heads * model.head_dim});
@@ -57,8 +57,7 @@ struct Workspace {
         grow(normed, static_cast<size_t>(rows) * widest);
         grow(heads, rows * all_heads);
         grow(gated, static_cast<size_t>(rows) * 2 * model.intermediate);
-        grow(scores, static_cast<size_t>(model.threads) * (longest + kLanes));
-        grow(seen, static_cast<size_t>(model.threads) * (longest + kLanes));
+        grow(scores, static_cast<size_t>(model.threads) * kTogether * (longest + kLanes));
         fit_activations(rows, widest);
     }
 
@@ -166,24 +165,39 @@ class Pass {
         me_.meet();
         // head by head and not row by row: keys and values come from memory, and each thread should read its own
         me_.share(rows_.count * model_.heads, 1, begin, end);
-        const int size = model_.head_dim, group = model_.heads / model_.kv_heads;
-        int32_t* seen = space_.seen.data() + static_cast<size_t>(me_.index) * (longest_ + kLanes);
-        float* scores = space_.scores.data() + static_cast<size_t>(me_.index) * (longest_ + kLanes);
-        int last_row = -1, count = 0;
-        for (int unit = begin; unit < end; ++unit) {
-            const int row = unit / group % rows_.count, kv_head = unit / group / rows_.count;
-            const int index = kv_head * group + unit % group;
-            if (row != last_row) count = visible_rows(rows_, row, seen);
-            last_row = row;
-            float* query = head(row, index);
-            if (layer.query_norm) rms_norm(query, layer.query_norm, size, model_.eps, query);
-            rotate(query, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
-            const int64_t place = rows_.sequence[row] * shape_.batch_stride + kv_head * shape_.head_stride;
-            float* mixed = space_.normed.data() + static_cast<size_t>(row) * model_.heads * size;
-            attend(query, cache.keys + place, cache.values + place, seen, count, size, scores, mixed + static_cast<size_t>(index) * size);
-            space_.convert(layer.output, mixed, row, index * size, (index + 1) * size);
+        const int group = model_.heads / model_.kv_heads, units = rows_.count * group;
+        while (begin < end) {
+            const int kv_head = begin / units, sequence = rows_.sequence[begin % units / group];
+            int after = begin + 1;
+            while (after < end && after < begin + kTogether && after / units == kv_head && rows_.sequence[after % units / group] == sequence) ++after;
+            attend_together(layer, cache, kv_head, begin % units, begin % units + after - begin);
+            begin = after;
         }
         me_.meet();
+    }
+
+    // Units `begin` to `end`, each a row and one of its query heads, of one key-value head and one sequence.
+    void attend_together(const Layer& layer, const LayerCache& cache, int kv_head, int begin, int end) {
+        const int size = model_.head_dim, group = model_.heads / model_.kv_heads;
+        Query queries[kTogether];
+        View views[kTogether];
+        float* scores = space_.scores.data() + static_cast<size_t>(me_.index) * kTogether * (longest_ + kLanes);
+        const auto mixed = [&](int unit) { return space_.normed.data() + (static_cast<size_t>(unit / group) * model_.heads + kv_head * group + unit % group) * size; };
+        for (int unit = begin; unit < end; ++unit) {
+            const int n = unit - begin, row = unit / group;
+            const bool known = n > 0 && unit % group > 0;
+            if (!known) look(rows_, row, views[n]);
+            float* query = head(row, kv_head * group + unit % group);
+            if (layer.query_norm) rms_norm(query, layer.query_norm, size, model_.eps, query);
+            rotate(query, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
+            queries[n] = {known ? queries[n - 1].view : &views[n], query, scores + static_cast<size_t>(n) * (longest_ + kLanes), mixed(unit)};
+        }
+        const int64_t place = rows_.sequence[begin / group] * shape_.batch_stride + kv_head * shape_.head_stride;
+        attend(queries, end - begin, cache.keys + place, cache.values + place, size);
+        for (int unit = begin; unit < end; ++unit) {
+            const int start = (kv_head * group + unit % group) * size;
+            space_.convert(layer.output, mixed(unit) - start, unit / group, start, start + size);
+        }
     }
 
     void store(const Layer& layer, const LayerCache& cache, int row, int kv_head) {
