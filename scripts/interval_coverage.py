@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from harness.backends.base import DecodingSettings, SequenceRequest
 from harness.backends.simulator.backend import SimulatorSession
-from harness.config.schema import DraftingConfig, SimulatorConfig
+from harness.config.simulated import DraftingConfig, SimulatorConfig
 from harness.metrics import Interval, proportion_interval, ratio_interval, speedup_interval
 from harness.records import Decoded, Variant
 

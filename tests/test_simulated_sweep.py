@@ -13,7 +13,8 @@ import pytest
 from simulated_cells import measured, simulated
 
 from harness.__main__ import main
-from harness.config.schema import DraftingConfig, FailureConfig, MethodConfig, TaskConfig
+from harness.config.schema import MethodConfig
+from harness.config.simulated import DraftingConfig, FailureConfig, TaskConfig
 from harness.metrics.theory import predicted_speedup
 from harness.paths import conf_dir
 from harness.records import Phase

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from harness.config.schema import SimulatorConfig, VllmConfig
+from harness.config.schema import VllmConfig
+from harness.config.simulated import SimulatorConfig
 from harness.models.checkpoint import ResolvedModel
 from harness.models.memory import MemoryLayout
 from harness.records import Decoded, Scored, Variant

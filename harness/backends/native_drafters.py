@@ -111,6 +111,7 @@ class NativeDrafters:
         plan = tree_plan(variant)
         if _has_tree(variant):
             return TreeDraftModel(model, plan=plan, sample=sampled, **options), applied
+        options["min_confidence"] = variant.option("min_confidence", 0.0)
         return IndependentDrafter(model, sample=sampled, **options), applied
 
     def _synthetic(
@@ -191,7 +192,7 @@ def tree_plan(variant: Variant) -> TreePlan:
             depth=variant.k,
             breadth=variant.option("tree_breadth"),
         )
-    return chain(variant.k)
+    return chain(variant.k, variant.option("min_confidence", 0.0))
 
 
 def pace_rules(variant: Variant) -> PaceRules:

@@ -18,14 +18,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.schema import (
-    FailureConfig,
-    HarnessConfig,
-    MethodConfig,
-    SimulatorConfig,
-    TaskConfig,
-    VllmConfig,
-)
+from harness.config.schema import HarnessConfig, MethodConfig, VllmConfig
+from harness.config.simulated import FailureConfig, SimulatorConfig, TaskConfig
 from harness.config.store import to_config
 from harness.errors import ConfigError
 from harness.paths import conf_dir

@@ -58,7 +58,7 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
         longest: the largest k.
 
     Raises:
-        ConfigError: no tree, a tree or lookup for a method that has none, a number out of range,
+        ConfigError: no tree, a tree, lookup or confidence for a method that has none, a number out of range,
             no such verification, or a backend that would ignore it.
     """
     tree = parse_tree(method.tree, field=f"{field}.tree")
@@ -76,6 +76,7 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
             f"{field}.adaptive", "must be false for a tree", True, "Leave method.tree out, or adapt no k."
         )
     _check_lookup(method, field)
+    _check_confidence(method, field)
     check_verification(method, field)
     for name in ("min_output_tokens", "max_prompt_tokens", "max_batch"):
         value = getattr(method, name)
@@ -86,7 +87,7 @@ def check_pacing(method: MethodConfig, field: str, *, backend: str, longest: int
             f"{field}.{pacing_options(method)[0][0]}",
             f"is for backend.name={_BACKEND} alone",
             backend,
-            "Leave tree, lookup, adaptive, rules and typical verification out.",
+            "Leave tree, lookup, min_confidence, adaptive, rules and typical verification out.",
         )
 
 
@@ -103,8 +104,22 @@ def _check_lookup(method: MethodConfig, field: str) -> None:
         raise ConfigError(f"{field}.lookup", "must be 0 with adaptive k", method.lookup, remedy)
 
 
+def _check_confidence(method: MethodConfig, field: str) -> None:
+    name, least = f"{field}.min_confidence", method.min_confidence
+    if not least:
+        return
+    if not 0.0 < least < 1.0:
+        raise ConfigError(name, "must be a probability below 1, or 0 to draft k tokens always", least)
+    if method.name not in _DRAFTERS:
+        remedy = f"Only {', '.join(_DRAFTERS)} say how sure they are."
+        raise ConfigError(name, f"must be 0 for {method.name}", least, remedy)
+    if method.tree is not None:
+        remedy = "A tree of {nodes: 8, breadth: 3} grows where the drafter is confident."
+        raise ConfigError(name, "must be 0 for a tree", least, remedy)
+
+
 def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
-    """What a variant carries of a method's tree, lookup, adaptive k, rules, verification; last its label."""
+    """What a variant carries of how a method drafts and verifies; the last option is its label."""
     options: list[tuple[str, Any]] = []
     labels: list[str] = []
     tree = parse_tree(method.tree, field="method.tree")
@@ -116,6 +131,9 @@ def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:
     if method.lookup:
         options.append(("lookup", method.lookup))
         labels.append(f"lookup{method.lookup}")
+    if method.min_confidence:
+        options.append(("min_confidence", method.min_confidence))
+        labels.append(f"conf{method.min_confidence:g}")
     if method.adaptive:
         options.append(("adaptive", True))
         labels.append("adaptive")

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from harness.config.engines import AUTO, check_k_by_batch, check_vllm, quantization_formats
 from harness.config.languages import check_language
 from harness.config.pacing import check_pacing, compared, drafter_ref, pair_field
-from harness.config.schema import DraftingConfig, HarnessConfig, MethodConfig, SimulatorConfig
+from harness.config.schema import HarnessConfig, MethodConfig
+from harness.config.simulated import DraftingConfig, SimulatorConfig
 from harness.errors import ConfigError
 from harness.registry import backend_names, find_method, suggest
 

@@ -56,6 +56,19 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     return probs
 
 
+def distribution(logits: Tensor, params: SamplingParams) -> Tensor:
+    """A drafter's view of its tokens: `probabilities`, and at temperature 0 those at temperature 1.
+
+    Args:
+        logits: [..., vocab].
+        params: of the target.
+
+    Returns:
+        float32 [..., vocab]; rows sum to 1.
+    """
+    return logits.float().softmax(-1) if params.is_greedy else probabilities(logits, params)
+
+
 def _keep_nucleus(probs: Tensor, top_p: float) -> Tensor:
     ordered, order = probs.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered

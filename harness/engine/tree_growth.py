@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.drafters.base import Turn
-from harness.engine.sampling import SamplingParams, probabilities
+from harness.engine.sampling import SamplingParams, distribution
 from harness.engine.tree import ROOT, TreeProposal, check_parents, depths
 from harness.engine.verify import Proposal
 
@@ -59,6 +59,10 @@ class TreePlan(Protocol):
     def is_chain(self) -> bool:
         """Whether no node ever gets a second child."""
 
+    @property
+    def min_confidence(self) -> float:
+        """A chain ends where the likeliest next token would bring its path's probability below."""
+
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """How many children each node of the newest level gets; nodes without any are left out.
 
@@ -75,13 +79,15 @@ class StaticTree:
 
     Args:
         parents: [nodes] parent of node 1, 2, ... in breadth-first order.
+        min_confidence: see `TreePlan`; for chains alone.
 
     Raises:
         ValueError: not a tree, or not in breadth-first order.
     """
 
-    def __init__(self, parents: Sequence[int]) -> None:
+    def __init__(self, parents: Sequence[int], min_confidence: float = 0.0) -> None:
         """See the class."""
+        self.min_confidence = min_confidence
         check_parents(parents)
         if list(parents) != sorted(parents):
             raise ValueError(f"tree nodes must come in breadth-first order, got the parents {list(parents)}")
@@ -99,9 +105,9 @@ class StaticTree:
         return None
 
 
-def chain(length: int) -> StaticTree:
+def chain(length: int, min_confidence: float = 0.0) -> StaticTree:
     """A tree without branches."""
-    return StaticTree(range(length))
+    return StaticTree(range(length), min_confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,11 @@ class DynamicTree:
     def is_chain(self) -> bool:
         """Never: even a breadth of 1 leaves out nodes it isn't sure of."""
         return False
+
+    @property
+    def min_confidence(self) -> float:
+        """None: the most confident nodes are kept, however confident they are."""
+        return 0.0
 
     def widths(self, tree: GrowingTree, level: Sequence[int], *, sampled: bool) -> dict[int, int]:
         """`breadth` children for each of the `breadth` most confident nodes."""
@@ -165,10 +176,6 @@ class ChildChoice:
     sampled: bool
     generator: torch.Generator
     vocab: Tensor | None = None
-
-    def distribution(self, logits: Tensor) -> Tensor:
-        """The drafter's distribution; at temperature 0 its confidences at temperature 1."""
-        return logits.float().softmax(-1) if self.sampling.is_greedy else probabilities(logits, self.sampling)
 
     def columns(self, probs: Tensor, count: int) -> Tensor:
         """Choose `count` different columns a row, [rows, count], the first chosen first."""
@@ -211,7 +218,9 @@ class Growth:
         Returns:
             How many children each of the new nodes gets; empty where the tree is complete.
         """
-        probs = self.choice.distribution(logits)
+        probs = distribution(logits, self.choice.sampling)
+        if self._is_unsure(widths, probs):
+            return {}
         self._rows.update({node: len(self._probs) + row for row, node in enumerate(widths)})
         self._probs.extend(probs)
         first = len(self.tree.tokens)
@@ -231,6 +240,11 @@ class Growth:
             return Proposal(tokens, probs, self.choice.vocab)
         rows = {number[node]: row for node, row in self._rows.items() if node in number}
         return TreeProposal(tokens, probs, self.choice.vocab, parents=parents, rows=rows)
+
+    def _is_unsure(self, widths: dict[int, int], probs: Tensor) -> bool:
+        """Whether a chain ends here; decided before its token is drawn, which keeps its distribution."""
+        least = self.plan.min_confidence
+        return least > 0.0 and self.tree.confidences[next(iter(widths))] * float(probs.max()) < least
 
     def _next(self, level: Sequence[int]) -> dict[int, int]:
         deepest = min(self.plan.depth, self.limit)

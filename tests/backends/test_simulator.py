@@ -11,7 +11,7 @@ import pytest
 from harness.backends.base import DecodingSettings, EngineSettings, SequenceRequest
 from harness.backends.simulator.acceptance import position_alphas, spread_out
 from harness.backends.simulator.backend import SimulatorBackend, SimulatorSession
-from harness.config.schema import DraftingConfig, FailureConfig, SimulatorConfig, TaskConfig
+from harness.config.simulated import DraftingConfig, FailureConfig, SimulatorConfig, TaskConfig
 from harness.errors import OutOfMemoryError, UnsupportedError
 from harness.metrics.acceptance import position_rates
 from harness.metrics.theory import iid_acceptance

@@ -16,7 +16,8 @@ from harness.capacity.replica import Bounds
 from harness.capacity.requests import Requests
 from harness.capacity.simulation import simulate
 from harness.capacity.step_table import measured_steps
-from harness.config.schema import DraftingConfig, MethodConfig, SimulatorConfig, TaskConfig
+from harness.config.schema import MethodConfig
+from harness.config.simulated import DraftingConfig, SimulatorConfig, TaskConfig
 from harness.errors import ResultFormatError
 from harness.results import Results, load
 

@@ -17,7 +17,8 @@ from simulated_cells import measured, simulated
 from tiny_runs import TinyRun
 
 from harness.__main__ import main
-from harness.config.schema import MethodConfig, SimulatorConfig
+from harness.config.schema import MethodConfig
+from harness.config.simulated import SimulatorConfig
 
 QUICK = ["simulation.num_requests=100", "simulation.num_seeds=2"]
 

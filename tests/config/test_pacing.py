@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from harness.config.schema import BackendConfig, HarnessConfig, MethodConfig, PairConfig, SimulatorConfig
+from harness.config.schema import BackendConfig, HarnessConfig, MethodConfig, PairConfig
+from harness.config.simulated import SimulatorConfig
 from harness.config.validate import validate
 from harness.config.variants import variants_of
 from harness.errors import ConfigError
@@ -41,7 +42,7 @@ def test_names_tell_shapes_and_rules_apart() -> None:
         MethodConfig("eagle", k=4, tree=[[0], [1], [0, 0]]),
         MethodConfig("eagle", k=4, tree={"nodes": 8, "breadth": 2}),
         MethodConfig("eagle", k=[2, 4], adaptive=True),
-        MethodConfig("draft_model", k=3, lookup=2),
+        MethodConfig("draft_model", k=3, lookup=2, min_confidence=0.25),
         MethodConfig("ngram", k=4, min_output_tokens=50, max_prompt_tokens=4000, max_batch=16),
     )
     assert [variant.variant_id for variant in found] == [
@@ -50,14 +51,14 @@ def test_names_tell_shapes_and_rules_apart() -> None:
         "eagle-dynamic8-k4",
         "eagle-adaptive-k2",
         "eagle-adaptive-k4",
-        "draft_model-lookup2-k3",
+        "draft_model-lookup2-conf0.25-k3",
         "ngram-out50-prompt4000-batch16-k4",
     ]
     assert [variant.series for variant in found[:3]] == ["eagle", "eagle tree3", "eagle dynamic8"]
     assert found[1].option("tree_parents") == (0, 0, 1)
     assert (found[2].option("tree_nodes"), found[2].option("tree_breadth")) == (8, 2)
     assert found[3].option("adaptive") is True
-    assert found[5].option("lookup") == 2
+    assert (found[5].option("lookup"), found[5].option("min_confidence")) == (2, 0.25)
     assert found[6].option("max_batch") == 16
 
 
@@ -76,6 +77,10 @@ def test_names_tell_shapes_and_rules_apart() -> None:
         (MethodConfig("eagle", max_batch=0), "method.max_batch"),
         (MethodConfig("eagle", lookup=-1), "method.lookup: must not be negative"),
         (MethodConfig("ngram", lookup=2), "method.lookup: must be 0 for ngram"),
+        (MethodConfig("eagle", min_confidence=1.0), "method.min_confidence: must be a probability below 1"),
+        (MethodConfig("eagle", min_confidence=-0.1), "method.min_confidence: must be a probability below 1"),
+        (MethodConfig("ngram", min_confidence=0.2), "method.min_confidence: must be 0 for ngram"),
+        (MethodConfig("eagle", tree=[2], min_confidence=0.2), "method.min_confidence: must be 0 for a tree"),
         (MethodConfig("eagle", lookup=2, adaptive=True), "method.lookup: must be 0 with adaptive k"),
     ],
 )
@@ -85,9 +90,9 @@ def test_what_cant_be_followed_is_refused(method: MethodConfig, says: str) -> No
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["tree", "lookup", "adaptive", "max_batch"])
+@pytest.mark.parametrize("field", ["tree", "lookup", "min_confidence", "adaptive", "max_batch"])
 def test_backends_that_would_ignore_them_are_refused(field: str) -> None:
-    value = {"tree": [2], "lookup": 2, "adaptive": True, "max_batch": 4}[field]
+    value = {"tree": [2], "lookup": 2, "min_confidence": 0.2, "adaptive": True, "max_batch": 4}[field]
     method = MethodConfig("draft_model", **{field: value})
     with pytest.raises(ConfigError, match=r"is for backend\.name=native alone"):
         config(method, backend=BackendConfig("simulator"), simulator=SimulatorConfig())

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from harness.cli.compose import compose_cells
-from harness.config.schema import FailureConfig, HarnessConfig, SimulatorConfig, TaskConfig
+from harness.config.schema import HarnessConfig
+from harness.config.simulated import FailureConfig, SimulatorConfig, TaskConfig
 from harness.config.store import register_schemas
 from harness.config.variants import variants_of
 from harness.errors import ConfigError

@@ -33,7 +33,7 @@ SHAPE = {"hidden_size": 128, "intermediate_size": 160, "head_dim": 32, "vocab_si
 VOCAB = torch.tensor([4, 2, 80, 7, 0, 9, 33, 21, 60, 5, 6, 8, 1, 3, 44, 70, 71, 72, 73])
 CAPACITY, BATCH = 60, 5
 Drafter = IndependentDrafter | EagleDrafter
-Make = Callable[[str, bool, str], Drafter]
+Make = Callable[..., Drafter]
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,13 @@ def target(folders: tuple[Path, Path]) -> Transformer:
 
 @pytest.fixture
 def make(folders: tuple[Path, Path], target: Transformer) -> Make:
-    """Builds a drafter: method, whether it samples, its scheme."""
+    """Builds a drafter: method, whether it samples, its scheme, its least confidence."""
 
-    def made(method: str, sample: bool, scheme: str) -> Drafter:
+    def made(method: str, sample: bool, scheme: str, min_confidence: float = 0.0) -> Drafter:
         if method == "eagle":
             head = load_eagle(folders[1], target, folders[0], scheme=scheme)
             cache = head.model.new_cache(capacity=CAPACITY, batch=BATCH)
-            return EagleDrafter(head, cache=cache, plan=chain(4), sample=sample)
+            return EagleDrafter(head, cache=cache, plan=chain(4, min_confidence), sample=sample)
         model = load_transformer(folders[0], scheme=scheme)
         return IndependentDrafter(
             model,
@@ -67,6 +67,7 @@ def make(folders: tuple[Path, Path], target: Transformer) -> Make:
             head=load_head(folders[0], VOCAB, dtype=torch.bfloat16, scheme=scheme),
             vocab=VOCAB,
             sample=sample,
+            min_confidence=min_confidence,
         )
 
     return made
@@ -112,8 +113,27 @@ def test_one_call_drafts_what_token_by_token_drafts(
 
 
 @pytest.mark.parametrize("method", ["draft_model", "eagle"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_chains_end_where_token_by_token_they_end(
+    method: str, temperature: float, make: Make, target: Transformer
+) -> None:
+    least = 0.003
+    together = decode(target, make(method, False, "int8", least), temperature)
+    singly = decode(target, in_python(make(method, False, "int8", least)), temperature)
+    lengths: list[int] = []
+    for one, other in zip(together, singly, strict=True):
+        assert one.tokens == other.tokens
+        assert one.steps is not None
+        assert other.steps is not None
+        assert one.steps.proposed == other.steps.proposed
+        lengths += one.steps.proposed
+    assert len(set(lengths)) > 2
+
+
+@pytest.mark.parametrize("min_confidence", [0.0, 0.2])
+@pytest.mark.parametrize("method", ["draft_model", "eagle"])
 def test_sampled_chains_leave_the_targets_distribution(
-    method: str, tmp_path_factory: pytest.TempPathFactory
+    method: str, min_confidence: float, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = save_checkpoint(
         reference_model("llama", **{**SHAPE, "vocab_size": 6}).bfloat16(), tmp_path_factory.mktemp("tiny")
@@ -123,9 +143,12 @@ def test_sampled_chains_leave_the_targets_distribution(
         save_eagle_head(folder, tmp_path_factory.mktemp("eagle"), seed=3), model, folder, scheme="int8"
     )
     rough = load_transformer(folder, scheme="int4")
-    drafter: Drafter = IndependentDrafter(rough, cache=rough.new_cache(capacity=16))
+    drafter: Drafter = IndependentDrafter(
+        rough, cache=rough.new_cache(capacity=16), min_confidence=min_confidence
+    )
     if method == "eagle":
-        drafter = EagleDrafter(eagle, cache=eagle.model.new_cache(capacity=16), plan=chain(3), sample=True)
+        cache = eagle.model.new_cache(capacity=16)
+        drafter = EagleDrafter(eagle, cache=cache, plan=chain(3, min_confidence), sample=True)
     assert drafter._chain is not None
     decoder = Decoder(model, cache=model.new_cache(capacity=16), drafter=drafter, k=3)
     outputs = [
@@ -185,5 +208,5 @@ def test_pytorch_models_have_no_such_call(folders: tuple[Path, Path]) -> None:
 
 def test_structures_fit_the_kernels() -> None:
     """Pointers are eight bytes and numbers four: sizes as the C++ headers lay them out."""
-    sizes = {layout.Batch: 48, layout.Results: 32, layout.Drafter: 32, layout.Chains: 56}
+    sizes = {layout.Batch: 48, layout.Results: 32, layout.Drafter: 32, layout.Chains: 72}
     assert {kind: ctypes.sizeof(kind) for kind in sizes} == sizes

@@ -11,7 +11,7 @@ import pytest
 from report_scenes import cells_of, edit_observations, edit_record, set_facts
 from simulated_cells import measured, simulated
 
-from harness.config.schema import DraftingConfig, FailureConfig, TaskConfig
+from harness.config.simulated import DraftingConfig, FailureConfig, TaskConfig
 from harness.findings import RULES, Confidence, Finding, Topic, find
 from harness.results import Results, load
 

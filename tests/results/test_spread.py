@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from simulated_cells import measured, simulated
 
-from harness.config.schema import DraftingConfig
+from harness.config.simulated import DraftingConfig
 from harness.metrics import holm, speedup_interval
 from harness.results import Results
 

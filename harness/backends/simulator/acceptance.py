@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from scipy.special import betaincinv
 
-from harness.config.schema import DraftingConfig
+from harness.config.simulated import DraftingConfig
 
 
 def position_alphas(

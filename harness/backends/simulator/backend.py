@@ -13,7 +13,7 @@ from harness.backends.base import ColdStart, DecodingSettings, EngineSettings, S
 from harness.backends.simulator.acceptance import position_alphas
 from harness.backends.simulator.costs import Costs
 from harness.backends.simulator.sequence import SimulatedSequence, written
-from harness.config.schema import DraftingConfig, SimulatorConfig
+from harness.config.simulated import DraftingConfig, SimulatorConfig
 from harness.errors import OutOfMemoryError, UnsupportedError
 from harness.models.checkpoint import ResolvedModel
 from harness.records import Decoded, Scored, Variant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from harness.config.schema import SimulatorConfig
+from harness.config.simulated import SimulatorConfig
 
 _CALLS_TO_HALVE = 4
 

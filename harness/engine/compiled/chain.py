@@ -55,15 +55,20 @@ class CompiledChain:
         cache: KVCache,
         *,
         temperature: float,
+        sample: bool,
+        min_confidence: float = 0.0,
         hidden: Sequence[Tensor] = (),
     ) -> list[Proposal]:
-        """Read what was committed since the last call, then draft `limit` tokens for each sequence.
+        """Read what was committed since the last call, then draft up to `limit` tokens for each sequence.
 
         Args:
             tokens: [batch] committed tokens the cache lacks; at least one where any are drafted.
             turns: the sequences.
             cache: of the drafter; its lengths are left as they were.
-            temperature: above 0 draws each token from the drafter's distribution; 0 takes the likeliest.
+            temperature: of the drafter's distribution; at 0 its confidences are those at 1.
+            sample: draw each token from the distribution; otherwise take the likeliest.
+            min_confidence: end a chain where the likeliest next token would bring the product of its tokens'
+                probabilities below.
             hidden: [batch] of [new, hidden_size] the target's hidden states, for an EAGLE layer.
 
         Returns:
@@ -72,18 +77,21 @@ class CompiledChain:
         limits = [turn.limit for turn in turns]
         longest = max(limits)
         drafted = layout.int64s([0] * (len(turns) * longest))
+        lengths = layout.int32s([0] * len(turns))
         task = layout.Chains(
             tokens=layout.int64s(list(chain.from_iterable(tokens))),
             limits=layout.int32s(limits),
             longest=longest,
             temperature=temperature,
+            min_confidence=min_confidence,
             drafted=drafted,
+            lengths=lengths,
         )
         if hidden:
             states = (hidden[0] if len(hidden) == 1 else torch.cat(list(hidden))).float().contiguous()
             task.hidden = states.data_ptr()
         probs: Tensor | None = None
-        if temperature > 0.0:
+        if sample:
             uniform = _uniform(turns, longest)
             probs = torch.empty((len(turns), longest, self._size))
             task.uniform, task.probs = uniform.data_ptr(), probs.data_ptr()
@@ -91,11 +99,11 @@ class CompiledChain:
         self._model.library.harness_draft(self._struct, batch, *self._model.prepare(cache), task)
         return [
             Proposal(
-                drafted[row * longest : row * longest + limit],
-                None if probs is None or not limit else probs[row, :limit],
+                drafted[row * longest : row * longest + length],
+                None if probs is None or not length else probs[row, :length],
                 self._vocab,
             )
-            for row, limit in enumerate(limits)
+            for row, length in enumerate(lengths)
         ]
 
 
@@ -110,9 +118,9 @@ def compiled_chain(
     return CompiledChain(model, head, vocab=vocab, fuse=fuse)
 
 
-def draws_plainly(sampling: SamplingParams) -> bool:
-    """Whether the kernels can draw as these parameters say: no tokens are cut off."""
-    return sampling.top_k == 0 and sampling.top_p == 1.0
+def chains_run(sampling: SamplingParams, *, sample: bool, min_confidence: float) -> bool:
+    """Whether the kernels can draft like this: no tokens are cut off where probabilities count."""
+    return (sampling.top_k == 0 and sampling.top_p == 1.0) or not (sample or min_confidence)
 
 
 def _uniform(turns: Sequence[Turn], longest: int) -> Tensor:

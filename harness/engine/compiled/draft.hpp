@@ -23,9 +23,12 @@ struct Chains {
     const float* hidden;     // [all new tokens, hidden] the target's, with `fuse` alone
     const int32_t* limits;   // [batch] tokens to draft
     int32_t longest;         // of `limits`
-    float temperature;       // 0 takes the likeliest
+    float temperature;       // of the drafter's softmax; 0 counts as 1
+    float min_confidence;    // a chain ends where the likeliest next token would bring the product of its probabilities below
+    int32_t unused;
     const double* uniform;   // [batch, longest] in [0, 1); null takes the likeliest
     int64_t* drafted;        // [batch, longest]
+    int32_t* lengths;        // [batch] tokens drafted, from 0
     float* probs;            // [batch, longest, head.out] what was drawn from; null with the likeliest
 };
 
@@ -36,50 +39,59 @@ struct Level {
     std::vector<int32_t> last;       // row of each of them
 };
 
-inline std::vector<Level> levels_of(const Batch& fed, const Chains& chains) {
-    std::vector<Level> levels(1);
-    levels[0].table = RowTable(fed);
+inline Level first_level(const Batch& fed, const Chains& chains) {
+    Level level;
+    level.table = RowTable(fed);
     for (int s = 0, row = 0; s < fed.size; ++s) {
         row += fed.counts[s];
         if (chains.limits[s] == 0) continue;
-        levels[0].sequences.push_back(s);
-        levels[0].last.push_back(row - 1);
+        level.sequences.push_back(s);
+        level.last.push_back(row - 1);
     }
-    for (int j = 1; j < chains.longest; ++j) {
-        Level level;
-        for (int s = 0; s < fed.size; ++s) {
-            if (chains.limits[s] <= j) continue;
-            const int slot = fed.lengths[s] + fed.counts[s] + j - 1;
-            level.last.push_back(level.table.count());
-            level.sequences.push_back(s);
-            level.table.add(s, slot, slot);
-        }
-        levels.push_back(std::move(level));
+    return level;
+}
+
+// Of those that got their `depth`-th token and are to get another.
+inline Level next_level(const Batch& fed, const Chains& chains, const Level& level, int depth) {
+    Level next;
+    for (const int s : level.sequences) {
+        if (chains.lengths[s] < depth || chains.limits[s] == depth) continue;
+        const int slot = fed.lengths[s] + fed.counts[s] + depth - 1;
+        next.last.push_back(next.table.count());
+        next.sequences.push_back(s);
+        next.table.add(s, slot, slot);
     }
-    return levels;
+    return next;
 }
 
 // Memory of a call that isn't the layers' own.
 struct DraftSpace {
-    std::vector<float> pairs, inputs, states, before;
+    std::vector<float> pairs, inputs, states, before, confidences;
     std::vector<int64_t> tokens;
+    Level levels[2];  // the one that runs, and the next
 };
 
 class ChainDraft {
   public:
-    ChainDraft(const Drafter& drafter, const Chains& chains, const LayerCache* caches, CacheShape shape, Workspace& space, DraftSpace& own, const Member& me)
-        : drafter_(drafter), chains_(chains), caches_(caches), shape_(shape), space_(space), own_(own), me_(me), size_(drafter.model->hidden) {}
+    ChainDraft(const Drafter& drafter, const Batch& fed, const Chains& chains, const LayerCache* caches, CacheShape shape, Workspace& space,
+               DraftSpace& own, const Member& me)
+        : drafter_(drafter), fed_(fed), chains_(chains), caches_(caches), shape_(shape), space_(space), own_(own), me_(me), size_(drafter.model->hidden) {}
 
-    void run(const std::vector<Level>& levels) {
+    void run() {
         const int64_t* tokens = chains_.tokens;
         const float* hidden = chains_.hidden;
-        for (size_t j = 0; j < levels.size(); ++j) {
-            const Level& level = levels[j];
+        for (int depth = 1;; ++depth) {
+            const Level& level = own_.levels[(depth + 1) % 2];
+            Level& next = own_.levels[depth % 2];
             const Rows rows = level.table.rows();
             if (drafter_.fuse) fuse(rows.count, tokens, hidden);
             Pass(*drafter_.model, rows, caches_, shape_, space_, me_, level.table.longest()).run(tokens, drafter_.fuse ? own_.inputs.data() : nullptr, own_.states.data());
             me_.meet();
-            choose(level, static_cast<int>(j), j + 1 < levels.size() ? &levels[j + 1] : nullptr);
+            choose(level, depth - 1);
+            if (me_.index == 0) next = next_level(fed_, chains_, level, depth);
+            me_.meet();
+            if (next.sequences.empty()) return;
+            hand_on(level, next, depth - 1);
             tokens = own_.tokens.data();
             hidden = own_.before.data();
         }
@@ -102,8 +114,8 @@ class ChainDraft {
         me_.meet();
     }
 
-    // One token for each open sequence, and what the next level starts from.
-    void choose(const Level& level, int depth, const Level* next) {
+    // One token for each sequence that is sure enough of it.
+    void choose(const Level& level, int depth) {
         const int open = static_cast<int>(level.sequences.size());
         const Matrix& head = *drafter_.head;
         int begin, end;
@@ -114,33 +126,46 @@ class ChainDraft {
         product(head, space_.activations(), open, begin, end, Writer{&head, space_.logits.data(), head.out});
         me_.meet();
         me_.share(open, 1, begin, end);
-        for (int i = begin; i < end; ++i) {
-            const int s = level.sequences[i];
-            const int64_t token = chosen(space_.logits.data() + static_cast<size_t>(i) * head.out, static_cast<int64_t>(s) * chains_.longest + depth);
-            if (!next) continue;
-            const auto at = std::lower_bound(next->sequences.begin(), next->sequences.end(), s);
-            if (at == next->sequences.end() || *at != s) continue;
-            const size_t row = at - next->sequences.begin();
-            own_.tokens[row] = token;
-            std::copy(state(level.last[i]), state(level.last[i]) + size_, own_.before.data() + row * size_);
-        }
+        for (int i = begin; i < end; ++i) choose_one(space_.logits.data() + static_cast<size_t>(i) * head.out, level.sequences[i], depth);
         me_.meet();
     }
 
-    int64_t chosen(const float* logits, int64_t place) {
+    void choose_one(const float* logits, int s, int depth) {
         const int size = drafter_.head->out;
-        int column;
+        const int64_t place = static_cast<int64_t>(s) * chains_.longest + depth;
+        const float temperature = chains_.temperature > 0 ? chains_.temperature : 1.0f;
+        float* probs = nullptr;
         if (chains_.uniform) {
-            float* probs = chains_.probs + place * size;
-            soften(logits, size, chains_.temperature, probs);
-            column = draw(probs, size, chains_.uniform[place]);
-        } else column = likeliest(logits, size);
-        return chains_.drafted[place] = drafter_.vocab ? drafter_.vocab[column] : column;
+            probs = chains_.probs + place * size;
+            soften(logits, size, temperature, probs);
+        }
+        float& confidence = own_.confidences[s];
+        const float highest = chains_.min_confidence > 0 ? highest_probability(logits, size, temperature) : 1.0f;
+        // decided before the token is drawn: what is drawn keeps its distribution
+        if (confidence * highest < chains_.min_confidence) return;
+        const int column = probs ? draw(probs, size, chains_.uniform[place]) : likeliest(logits, size);
+        confidence *= probs ? probs[column] : highest;
+        chains_.drafted[place] = drafter_.vocab ? drafter_.vocab[column] : column;
+        chains_.lengths[s] = depth + 1;
+    }
+
+    // What the next level starts from.
+    void hand_on(const Level& level, const Level& next, int depth) {
+        int begin, end;
+        me_.share(next.table.count(), 1, begin, end);
+        for (int row = begin; row < end; ++row) {
+            const int s = next.sequences[row];
+            const auto at = std::lower_bound(level.sequences.begin(), level.sequences.end(), s) - level.sequences.begin();
+            own_.tokens[row] = chains_.drafted[static_cast<int64_t>(s) * chains_.longest + depth];
+            std::copy(state(level.last[at]), state(level.last[at]) + size_, own_.before.data() + static_cast<size_t>(row) * size_);
+        }
+        me_.meet();
     }
 
     const float* state(int row) const { return own_.states.data() + static_cast<size_t>(row) * size_; }
 
     const Drafter& drafter_;
+    const Batch& fed_;
     const Chains& chains_;
     const LayerCache* caches_;
     const CacheShape shape_;
@@ -153,12 +178,10 @@ class ChainDraft {
 inline void draft_chains(const Drafter& drafter, const Batch& fed, const Chains& chains, const LayerCache* caches, CacheShape shape) {
     static thread_local DraftSpace kept;
     DraftSpace& own = kept;  // the whole team uses the caller's
-    const std::vector<Level> levels = levels_of(fed, chains);
-    int rows = 0, longest = 0;
-    for (const Level& level : levels) {
-        rows = std::max(rows, level.table.count());
-        longest = std::max(longest, level.table.longest());
-    }
+    own.levels[0] = first_level(fed, chains);
+    int longest = own.levels[0].table.longest();
+    for (int s = 0; s < fed.size; ++s) longest = std::max(longest, fed.lengths[s] + fed.counts[s] + chains.limits[s] - 1);
+    const int rows = std::max(own.levels[0].table.count(), fed.size);
     const size_t hidden = static_cast<size_t>(rows) * drafter.model->hidden;
     Workspace& space = workspace();
     space.fit(*drafter.model, rows, longest);
@@ -170,8 +193,9 @@ inline void draft_chains(const Drafter& drafter, const Batch& fed, const Chains&
     grow(own.states, hidden);
     grow(own.before, hidden);
     grow(own.tokens, static_cast<size_t>(rows));
+    own.confidences.assign(fed.size, 1.0f);
     grow(space.logits, static_cast<size_t>(fed.size) * drafter.head->out);
-    run_team(drafter.model->threads, [&](Member me) { ChainDraft(drafter, chains, caches, shape, space, own, me).run(levels); });
+    run_team(drafter.model->threads, [&](Member me) { ChainDraft(drafter, fed, chains, caches, shape, space, own, me).run(); });
 }
 
 }  // namespace harness

@@ -120,8 +120,11 @@ class Chains(ctypes.Structure):
         ("limits", POINTER(c_int32)),
         ("longest", c_int32),
         ("temperature", c_float),
+        ("min_confidence", c_float),
+        ("unused", c_int32),
         ("uniform", c_void_p),
         ("drafted", POINTER(c_int64)),
+        ("lengths", POINTER(c_int32)),
         ("probs", c_void_p),
     )
 

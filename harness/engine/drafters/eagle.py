@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.engine.cache import KVCache, Placement
-from harness.engine.compiled.chain import CompiledChain, compiled_chain, draws_plainly
+from harness.engine.compiled.chain import CompiledChain, chains_run, compiled_chain
 from harness.engine.drafters.base import Turn
 from harness.engine.linear import Linear
 from harness.engine.model import Transformer, last_states, padded, unpadded
@@ -96,8 +96,9 @@ class EagleDrafter:
         fed = self._cache.lengths
         new = [list(turn.tokens[length + 1 :]) for turn, length in zip(turns, fed, strict=True)]
         draws = self._sample and not sampling.is_greedy
-        if self._chain is not None and self._plan.is_chain and (draws_plainly(sampling) or not draws):
-            return self._propose_chains(self._chain, new, turns, sampling.temperature if draws else 0.0)
+        runs = chains_run(sampling, sample=draws, min_confidence=self._plan.min_confidence)
+        if self._chain is not None and self._plan.is_chain and runs:
+            return self._propose_chains(self._chain, new, turns, sampling.temperature, sample=draws)
         roots = self._feed(new, self._unfed)
         slots, known = NodeSlots(self._cache), [{ROOT: root} for root in roots]
 
@@ -118,10 +119,24 @@ class EagleDrafter:
         return grow_trees(growing, self._head.model.head(roots), expand)
 
     def _propose_chains(
-        self, chains: CompiledChain, new: list[list[int]], turns: Sequence[Turn], temperature: float
+        self,
+        chains: CompiledChain,
+        new: list[list[int]],
+        turns: Sequence[Turn],
+        temperature: float,
+        *,
+        sample: bool,
     ) -> list[Proposal]:
         turns = [replace(turn, limit=min(turn.limit, self._plan.depth)) for turn in turns]
-        proposals = chains.propose(new, turns, self._cache, temperature=temperature, hidden=self._unfed)
+        proposals = chains.propose(
+            new,
+            turns,
+            self._cache,
+            temperature=temperature,
+            sample=sample,
+            min_confidence=self._plan.min_confidence,
+            hidden=self._unfed,
+        )
         self._commit(new)
         return proposals
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from harness.engine.cache import KVCache
-from harness.engine.compiled.chain import CompiledChain, compiled_chain, draws_plainly
+from harness.engine.compiled.chain import CompiledChain, chains_run, compiled_chain
 from harness.engine.drafters.base import Turn
 from harness.engine.linear import Linear
 from harness.engine.model import Transformer
 from harness.engine.prefill import prefill_prompts
-from harness.engine.sampling import SamplingParams, draw, probabilities
+from harness.engine.sampling import SamplingParams, distribution, draw
 from harness.engine.verify import Proposal
 
 
@@ -30,6 +30,8 @@ class IndependentDrafter:
         vocab: [draft_vocab] int64 target ids of the head's outputs; None where they're the same.
         sample: draw drafts from the drafter's distribution at temperature above 0; otherwise propose
             its likeliest token with certainty.
+        min_confidence: end a draft where the likeliest next token would bring the product of its tokens'
+            probabilities below.
     """
 
     def __init__(
@@ -40,13 +42,14 @@ class IndependentDrafter:
         head: Linear | None = None,
         vocab: Tensor | None = None,
         sample: bool = True,
+        min_confidence: float = 0.0,
     ) -> None:
         """See the class."""
         self._model = model
         self._head = head or model.head
         self._vocab = vocab
         self._ids = None if vocab is None else vocab.tolist()
-        self._sample = sample
+        self._sample, self._min_confidence = sample, min_confidence
         self._cache = cache
         self._chain = compiled_chain(model, self._head, vocab=vocab)
         self._num_fed: list[int] = []
@@ -60,27 +63,38 @@ class IndependentDrafter:
     def propose(self, turns: Sequence[Turn], *, sampling: SamplingParams) -> list[Proposal]:
         """Draft each sequence's tokens one after another, the sequences side by side."""
         draws = self._sample and not sampling.is_greedy
-        if self._chain is not None and (draws_plainly(sampling) or not draws):
-            return self._propose_chains(self._chain, turns, sampling.temperature if draws else 0.0)
+        runs = chains_run(sampling, sample=draws, min_confidence=self._min_confidence)
+        if self._chain is not None and runs:
+            return self._propose_chains(self._chain, turns, sampling.temperature, sample=draws)
         drafts = [_Draft(turn) for turn in turns]
         # After a fully accepted step the last draft was never fed: feed it now, with the target's token.
         for draft, cached in zip(drafts, self._cache.lengths, strict=True):
             draft.pending = list(draft.turn.tokens[cached:])
         while any(not draft.is_full for draft in drafts):
             self._extend(drafts, sampling)
-        self._num_fed = [max(0, len(draft.tokens) - 1) for draft in drafts]
+        self._num_fed = [_num_fed(len(draft.tokens), draft.turn.limit) for draft in drafts]
         return [draft.proposal(self._vocab) for draft in drafts]
 
     def _propose_chains(
-        self, chains: CompiledChain, turns: Sequence[Turn], temperature: float
+        self, chains: CompiledChain, turns: Sequence[Turn], temperature: float, *, sample: bool
     ) -> list[Proposal]:
         lengths = self._cache.lengths
         new = [
             list(turn.tokens[length:]) if turn.limit else []
             for turn, length in zip(turns, lengths, strict=True)
         ]
-        proposals = chains.propose(new, turns, self._cache, temperature=temperature)
-        self._num_fed = [max(0, turn.limit - 1) for turn in turns]
+        proposals = chains.propose(
+            new,
+            turns,
+            self._cache,
+            temperature=temperature,
+            sample=sample,
+            min_confidence=self._min_confidence,
+        )
+        self._num_fed = [
+            _num_fed(len(proposal.tokens), turn.limit)
+            for proposal, turn in zip(proposals, turns, strict=True)
+        ]
         self._cache.lengths = [
             length + len(own) + fed for length, own, fed in zip(lengths, new, self._num_fed, strict=True)
         ]
@@ -106,15 +120,35 @@ class IndependentDrafter:
         if len(open_rows) < len(drafts):
             hidden = hidden[open_rows]
         logits = self._head(hidden)
-        if self._sample and not sampling.is_greedy:
-            probs = probabilities(logits, sampling)
-            columns = draw(probs, [drafts[row].turn.generator for row in open_rows]).tolist()
+        sampled = self._sample and not sampling.is_greedy
+        probs = distribution(logits, sampling) if sampled or self._min_confidence else None
+        if probs is not None and self._min_confidence:
+            # decided before tokens are drawn: what is drawn keeps its distribution
+            highest = probs.amax(-1).tolist()
+            sure = [
+                place
+                for place, row in enumerate(open_rows)
+                if drafts[row].goes_on(highest[place], self._min_confidence)
+            ]
+            open_rows, logits, probs = [open_rows[place] for place in sure], logits[sure], probs[sure]
+            if not open_rows:
+                return
+        if sampled and probs is not None:
+            columns = draw(probs, [drafts[row].turn.generator for row in open_rows])
         else:
-            probs, columns = None, logits.argmax(-1).tolist()
-        for place, row in enumerate(open_rows):
-            column = columns[place]
+            columns = logits.argmax(-1)
+        chances = [1.0] * len(open_rows)
+        if probs is not None:
+            chances = probs.gather(1, columns[:, None])[:, 0].tolist()
+        for place, (row, column) in enumerate(zip(open_rows, columns.tolist(), strict=True)):
             token = column if self._ids is None else self._ids[column]
-            drafts[row].add(token, None if probs is None else probs[place : place + 1])
+            own = probs[place : place + 1] if sampled and probs is not None else None
+            drafts[row].add(token, own, chances[place])
+
+
+def _num_fed(length: int, limit: int) -> int:
+    """Drafted tokens that the drafter's cache holds: the last one of a draft at its limit was never fed."""
+    return length if length < limit else max(0, length - 1)
 
 
 class _Draft:
@@ -125,13 +159,19 @@ class _Draft:
         self.pending: list[int] = []
         self.tokens: list[int] = []
         self._probs: list[Tensor] = []
+        self._confidence, self._unsure = 1.0, False
 
     @property
     def is_full(self) -> bool:
-        return len(self.tokens) >= self.turn.limit
+        return self._unsure or len(self.tokens) >= self.turn.limit
 
-    def add(self, token: int, probs: Tensor | None) -> None:
+    def goes_on(self, highest: float, min_confidence: float) -> bool:
+        self._unsure = self._confidence * highest < min_confidence
+        return not self._unsure
+
+    def add(self, token: int, probs: Tensor | None, chance: float) -> None:
         self.tokens.append(token)
+        self._confidence *= chance
         self.pending = [token]
         if probs is not None:
             self._probs.append(probs)
