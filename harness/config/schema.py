@@ -180,7 +180,8 @@ class QuantizationConfig:
     Attributes:
         target: `none` keeps the backend's dtype; `int8`, `int4`, or `fp8` on GPUs that have it.
         drafter: the same for what drafts; `auto` is what the backend drafts best in, never at the cost of
-            the output: `int8` where the native engine's compiled kernels run, `none` elsewhere.
+            the output: `int8`, under an `int4` target `int4`, where the native engine's compiled kernels
+            run, `none` elsewhere.
     """
 
     target: str = "none"

@@ -86,7 +86,7 @@ class Transformer:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """Of keys and values: float32 on CPUs, where attention over bfloat16 rows is four times slower."""
+        """Of keys and values: float32 on CPUs, where PyTorch attends to bfloat16 four times slower."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
 
     def forward(self, tokens: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:

@@ -11,13 +11,16 @@ from harness.engine.weights import runs_compiled
 from harness.runner.plan import plan_cell
 
 
-def test_drafters_get_eight_bits_where_the_compiled_kernels_run(tiny: TinyRun) -> None:
+@pytest.mark.parametrize(("target", "chosen"), [("none", "int8"), ("int8", "int8"), ("int4", "int4")])
+def test_drafters_get_few_bits_where_the_compiled_kernels_run(
+    target: str, chosen: str, tiny: TinyRun
+) -> None:
     compiled = runs_compiled(tiny.target, dtype=torch.bfloat16, device="cpu")
-    plan = plan_cell(tiny.config(backend__dtype="bfloat16", quantization__drafter="auto"))
-    wanted = "int8" if compiled else "none"
+    changes = {"backend__dtype": "bfloat16", "quantization__target": target}
+    plan = plan_cell(tiny.config(**changes, quantization__drafter="auto"))
+    wanted = chosen if compiled else "none"
     assert plan.engine.drafter_quantization == plan.facts["drafter_quantization"] == wanted
-    named = plan_cell(tiny.config(backend__dtype="bfloat16", quantization__drafter=wanted))
-    assert plan.cell_id == named.cell_id
+    assert plan.cell_id == plan_cell(tiny.config(**changes, quantization__drafter=wanted)).cell_id
 
 
 @pytest.mark.parametrize("chosen", ["none", "int4"])

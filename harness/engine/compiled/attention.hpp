@@ -1,4 +1,4 @@
-// Rotary positions and attention of new rows over cached keys and values in float32.
+// Rotary positions and attention of new rows over cached keys and values in bfloat16.
 #pragma once
 
 #include <immintrin.h>
@@ -12,16 +12,17 @@
 
 namespace harness {
 
-constexpr int kTogether = 12;  // queries that read keys and values together
+constexpr int kTogether = 12;       // queries that read keys and values together
+constexpr int kMostHeadDim = 256;
 
-// Keys and values of one layer: [batch, kv_heads, capacity, head_dim] float32.
+// Keys and values of one layer: [batch, kv_heads, capacity, head_dim] bfloat16.
 struct LayerCache {
-    float* keys;
-    float* values;
+    uint16_t* keys;
+    uint16_t* values;
 };
 
 struct CacheShape {
-    int64_t batch_stride;  // in floats
+    int64_t batch_stride;  // in numbers
     int64_t head_stride;
 };
 
@@ -98,77 +99,100 @@ inline __m512 sum_each(__m512 (&parts)[kLanes]) {
 }
 
 inline __mmask16 real_keys(int left) {
-    return left >= kLanes ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+    if (left >= kLanes) return 0xffff;
+    return left <= 0 ? 0 : static_cast<__mmask16>((1u << left) - 1);
 }
 
-// Scores of one query against keys `first` to `end` of those that are seen, scaled; past the last of all minus infinity. C registers
+// Scores of one query against keys `first` to `end` of those that are seen, scaled; past the last of all minus infinity. P registers
 // hold a head, `first` is a multiple of 16.
-template <int C>
-inline void score(const float* query, const float* keys, const View& view, int first, int end, float* scores) {
-    const __m512 scale = _mm512_set1_ps(1.0f / std::sqrt(static_cast<float>(C * kLanes)));
-    __m512 q[C];
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) q[c] = _mm512_loadu_ps(query + c * kLanes);
+template <int P>
+inline void score(const uint16_t* query, const uint16_t* keys, const View& view, int first, int end, float* scores) {
+    constexpr int kSize = 2 * P * kLanes;
+    const __m512 scale = _mm512_set1_ps(1.0f / std::sqrt(static_cast<float>(kSize)));
+    __m512bh q[P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) q[p] = (__m512bh)_mm512_loadu_si512(query + 2 * p * kLanes);
     for (; first < end; first += kLanes) {
         __m512 dots[kLanes];
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
             // past the end the last key stands in; its score is masked
-            const float* key = keys + static_cast<int64_t>(view[first + i < view.count ? first + i : view.count - 1]) * C * kLanes;
-            dots[i] = _mm512_mul_ps(q[0], _mm512_loadu_ps(key));
-#pragma GCC unroll 16
-            for (int c = 1; c < C; ++c) dots[i] = _mm512_fmadd_ps(q[c], _mm512_loadu_ps(key + c * kLanes), dots[i]);
+            const uint16_t* key = keys + static_cast<int64_t>(view[first + i < view.count ? first + i : view.count - 1]) * kSize;
+            dots[i] = _mm512_setzero_ps();
+#pragma GCC unroll 8
+            for (int p = 0; p < P; ++p) dots[i] = _mm512_dpbf16_ps(dots[i], q[p], (__m512bh)_mm512_loadu_si512(key + 2 * p * kLanes));
         }
         _mm512_storeu_ps(scores + first, _mm512_mask_mul_ps(_mm512_set1_ps(-INFINITY), real_keys(view.count - first), sum_each(dots), scale));
     }
 }
 
-// Scores become weights that sum to the number whose inverse is returned.
+// Scores become weights in bfloat16 in the same memory, zeros up to the next 32; they sum to the number whose inverse is returned.
 inline float exponentiate(float* scores, int count) {
     __m512 largest = _mm512_set1_ps(-INFINITY);
     for (int i = 0; i < count; i += kLanes) largest = _mm512_max_ps(largest, _mm512_loadu_ps(scores + i));
     const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(largest));
+    const auto weigh = [&](int i) {
+        return _mm512_maskz_mov_ps(real_keys(count - i), exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(real_keys(count - i), scores + i), top)));
+    };
+    auto* weights = reinterpret_cast<uint16_t*>(scores);
     __m512 total = _mm512_setzero_ps();
-    for (int i = 0; i < count; i += kLanes) {
-        const __m512 weight = _mm512_maskz_mov_ps(real_keys(count - i), exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + i), top)));
-        _mm512_storeu_ps(scores + i, weight);
-        total = _mm512_add_ps(total, weight);
+    for (int i = 0; i < count; i += 2 * kLanes) {
+        const __m512 low = weigh(i), high = weigh(i + kLanes);
+        total = _mm512_add_ps(_mm512_add_ps(total, low), high);
+        _mm512_storeu_si512(weights + i, round_to_bfloat16(low, high));
     }
     return 1.0f / _mm512_reduce_add_ps(total);
 }
 
-// Adds values `first` to `end` of those that are seen, weighted, to `out`.
-template <int C>
-inline void blend(const float* values, const View& view, int first, int end, const float* weights, float* out) {
-    __m512 sums[C];
+// Adds values `first`, an even number, to `end` of those that are seen, weighted, to `sums`: two values at once, so that the lanes of
+// each pair of registers are their numbers in the order of `straighten`.
+template <int P>
+inline void blend(const uint16_t* values, const View& view, int first, int end, const uint16_t* weights, float* out) {
+    constexpr int kSize = 2 * P * kLanes;
+    __m512 sums[2 * P];
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) sums[c] = _mm512_loadu_ps(out + c * kLanes);
-    for (int i = first; i < end; ++i) {
-        const float* value = values + static_cast<int64_t>(view[i]) * C * kLanes;
-        const __m512 weight = _mm512_set1_ps(weights[i]);
-#pragma GCC unroll 16
-        for (int c = 0; c < C; ++c) sums[c] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(value + c * kLanes), sums[c]);
+    for (int c = 0; c < 2 * P; ++c) sums[c] = _mm512_loadu_ps(out + c * kLanes);
+    for (int i = first; i < end; i += 2) {
+        // an odd one out is paired with itself, at a weight of 0
+        const uint16_t* one = values + static_cast<int64_t>(view[i]) * kSize;
+        const uint16_t* other = values + static_cast<int64_t>(view[i + 1 < view.count ? i + 1 : i]) * kSize;
+        const auto weight = (__m512bh)_mm512_set1_epi32(load_int32(weights + i));
+#pragma GCC unroll 8
+        for (int p = 0; p < P; ++p) {
+            const __m512i a = _mm512_loadu_si512(one + 2 * p * kLanes), b = _mm512_loadu_si512(other + 2 * p * kLanes);
+            sums[2 * p] = _mm512_dpbf16_ps(sums[2 * p], (__m512bh)_mm512_unpacklo_epi16(a, b), weight);
+            sums[2 * p + 1] = _mm512_dpbf16_ps(sums[2 * p + 1], (__m512bh)_mm512_unpackhi_epi16(a, b), weight);
+        }
     }
 #pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) _mm512_storeu_ps(out + c * kLanes, sums[c]);
+    for (int c = 0; c < 2 * P; ++c) _mm512_storeu_ps(out + c * kLanes, sums[c]);
 }
 
-inline void multiply(float* x, float factor, int size) {
-    for (int i = 0; i < size; i += kLanes) _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(factor)));
+// Brings what `blend` made into the order of the head's numbers, and multiplies it. Its first register holds numbers 0 to 3, 8 to 11,
+// 16 to 19 and 24 to 27 of 32, its second one the others.
+inline void straighten(float* x, float factor, int size) {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    const __m512 by = _mm512_set1_ps(factor);
+    for (int i = 0; i < size; i += 2 * kLanes) {
+        const __m512 low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + kLanes);
+        _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_permutex2var_ps(low, first, high), by));
+        _mm512_storeu_ps(x + i + kLanes, _mm512_mul_ps(_mm512_permutex2var_ps(low, second, high), by));
+    }
 }
 
 // One query head of one row.
 struct Query {
     const View* view;
-    const float* query;
-    float* scores;  // as many as the row sees, rounded up to 16
+    const uint16_t* query;  // bfloat16
+    float* scores;          // as many as the row sees, rounded up to 32
     float* out;
 };
 
 // Queries that share keys and values take them block by block, so that each block comes from memory once.
-template <int C>
-inline void attend_sized(const Query* queries, int num_queries, const float* keys, const float* values) {
-    constexpr int kBlock = 64;
+template <int P>
+inline void attend_sized(const Query* queries, int num_queries, const uint16_t* keys, const uint16_t* values) {
+    constexpr int kBlock = 64, kSize = 2 * P * kLanes;
     int longest = 0;
     for (int n = 0; n < num_queries; ++n) longest = std::max(longest, queries[n].view->count);
     const auto each_block = [&](auto work) {
@@ -176,24 +200,26 @@ inline void attend_sized(const Query* queries, int num_queries, const float* key
             for (int n = 0; n < num_queries; ++n) work(queries[n], first, std::min(first + kBlock, queries[n].view->count));
         }
     };
-    each_block([&](const Query& q, int first, int end) { score<C>(q.query, keys, *q.view, first, end, q.scores); });
+    each_block([&](const Query& q, int first, int end) { score<P>(q.query, keys, *q.view, first, end, q.scores); });
     float inverses[kTogether];
     for (int n = 0; n < num_queries; ++n) {
         inverses[n] = exponentiate(queries[n].scores, queries[n].view->count);
-        std::fill(queries[n].out, queries[n].out + C * kLanes, 0.0f);
+        std::fill(queries[n].out, queries[n].out + kSize, 0.0f);
     }
-    each_block([&](const Query& q, int first, int end) { blend<C>(values, *q.view, first, end, q.scores, q.out); });
-    for (int n = 0; n < num_queries; ++n) multiply(queries[n].out, inverses[n], C * kLanes);
+    each_block([&](const Query& q, int first, int end) {
+        blend<P>(values, *q.view, first, end, reinterpret_cast<const uint16_t*>(q.scores), q.out);
+    });
+    for (int n = 0; n < num_queries; ++n) straighten(queries[n].out, inverses[n], kSize);
 }
 
 // At most `kTogether` queries over the keys and values of one head of one sequence.
-inline void attend(const Query* queries, int num_queries, const float* keys, const float* values, int head_dim) {
-    switch (head_dim / kLanes) {
+inline void attend(const Query* queries, int num_queries, const uint16_t* keys, const uint16_t* values, int head_dim) {
+    switch (head_dim / (2 * kLanes)) {
+        case 1: return attend_sized<1>(queries, num_queries, keys, values);
         case 2: return attend_sized<2>(queries, num_queries, keys, values);
+        case 3: return attend_sized<3>(queries, num_queries, keys, values);
         case 4: return attend_sized<4>(queries, num_queries, keys, values);
-        case 6: return attend_sized<6>(queries, num_queries, keys, values);
-        case 8: return attend_sized<8>(queries, num_queries, keys, values);
-        default: return attend_sized<16>(queries, num_queries, keys, values);
+        default: return attend_sized<8>(queries, num_queries, keys, values);
     }
 }
 

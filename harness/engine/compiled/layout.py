@@ -63,7 +63,7 @@ class LayerCache(ctypes.Structure):
 
 
 class CacheShape(ctypes.Structure):
-    """Strides of a cache, in floats; see attention.hpp."""
+    """Strides of a cache, in numbers; see attention.hpp."""
 
     _fields_ = (("batch_stride", c_int64), ("head_stride", c_int64))
 

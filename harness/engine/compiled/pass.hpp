@@ -38,6 +38,9 @@ struct Model {
     const float* rotations;        // [positions, head_dim / 2] pairs of cosine and sine
 };
 
+// Room for a row's scores, in whole registers of bfloat16.
+inline int scores_of(int longest) { return longest + 2 * kLanes; }
+
 template <class T>
 inline void grow(std::vector<T>& buffer, size_t size) {
     if (buffer.size() < size) buffer.resize(size);
@@ -57,7 +60,7 @@ struct Workspace {
         grow(normed, static_cast<size_t>(rows) * widest);
         grow(heads, rows * all_heads);
         grow(gated, static_cast<size_t>(rows) * 2 * model.intermediate);
-        grow(scores, static_cast<size_t>(model.threads) * kTogether * (longest + kLanes));
+        grow(scores, static_cast<size_t>(model.threads) * kTogether * scores_of(longest));
         fit_activations(rows, widest);
     }
 
@@ -181,7 +184,8 @@ class Pass {
         const int size = model_.head_dim, group = model_.heads / model_.kv_heads;
         Query queries[kTogether];
         View views[kTogether];
-        float* scores = space_.scores.data() + static_cast<size_t>(me_.index) * kTogether * (longest_ + kLanes);
+        uint16_t rounded[kTogether][kMostHeadDim];
+        float* scores = space_.scores.data() + static_cast<size_t>(me_.index) * kTogether * scores_of(longest_);
         const auto mixed = [&](int unit) { return space_.normed.data() + (static_cast<size_t>(unit / group) * model_.heads + kv_head * group + unit % group) * size; };
         for (int unit = begin; unit < end; ++unit) {
             const int n = unit - begin, row = unit / group;
@@ -190,7 +194,8 @@ class Pass {
             float* query = head(row, kv_head * group + unit % group);
             if (layer.query_norm) rms_norm(query, layer.query_norm, size, model_.eps, query);
             rotate(query, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
-            queries[n] = {known ? queries[n - 1].view : &views[n], query, scores + static_cast<size_t>(n) * (longest_ + kLanes), mixed(unit)};
+            row_to_bfloat16(query, size, rounded[n]);
+            queries[n] = {known ? queries[n - 1].view : &views[n], rounded[n], scores + static_cast<size_t>(n) * scores_of(longest_), mixed(unit)};
         }
         const int64_t place = rows_.sequence[begin / group] * shape_.batch_stride + kv_head * shape_.head_stride;
         attend(queries, end - begin, cache.keys + place, cache.values + place, size);
@@ -207,8 +212,8 @@ class Pass {
         if (layer.key_norm) rms_norm(key, layer.key_norm, size, model_.eps, key);
         rotate(key, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
         const int64_t place = rows_.sequence[row] * shape_.batch_stride + kv_head * shape_.head_stride + static_cast<int64_t>(rows_.slot[row]) * size;
-        std::copy(key, key + size, cache.keys + place);
-        std::copy(value, value + size, cache.values + place);
+        row_to_bfloat16(key, size, cache.keys + place);
+        row_to_bfloat16(value, size, cache.values + place);
     }
 
     void add(const Matrix& w) {

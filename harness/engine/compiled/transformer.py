@@ -119,6 +119,11 @@ class CompiledTransformer(Transformer):
         )
 
     @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values: the kernels multiply bfloat16."""
+        return torch.bfloat16
+
+    @property
     def weight_bytes(self) -> int:
         """Memory of embeddings and matrices."""
         matrices = [m for layer in self._packed for m in (layer.qkv, layer.output, layer.gate_up, layer.down)]
