@@ -116,6 +116,9 @@ def _check_confidence(method: MethodConfig, field: str) -> None:
     if method.tree is not None:
         remedy = "A tree of {nodes: 8, breadth: 3} grows where the drafter is confident."
         raise ConfigError(name, "must be 0 for a tree", least, remedy)
+    if method.adaptive:
+        remedy = "Adaptive k reckons with the costs of drafts of full length: choose one of the two."
+        raise ConfigError(name, "must be 0 with adaptive k", least, remedy)
 
 
 def pacing_options(method: MethodConfig) -> tuple[tuple[str, Any], ...]:

@@ -225,10 +225,10 @@ class _Run:
         else:
             hidden, logits = self._target.logits_rows(rows, self._cache, placement)
             verdicts = self._verdicts(logits, proposals)
-        self._commit_rows(torch.split(hidden, [len(row) for row in rows]), verdicts)
+        self._commit_rows(hidden, [len(row) for row in rows], verdicts)
         return verdicts
 
-    def _commit_rows(self, hidden: Sequence[Tensor], verdicts: list[Verdict]) -> None:
+    def _commit_rows(self, hidden: Tensor, counts: list[int], verdicts: list[Verdict]) -> None:
         accepted = [verdict.num_accepted for verdict in verdicts]
         for row, verdict in enumerate(verdicts):
             self._cache.gather(row, verdict.nodes)
@@ -239,8 +239,9 @@ class _Run:
         if self._drafter is not None:
             self._drafter.settle(accepted)
         if self._reader is not None:
+            each = [hidden] if len(counts) == 1 else torch.split(hidden, counts)
             self._reader.read_hidden(
-                [_standing(states, verdict.nodes) for states, verdict in zip(hidden, verdicts, strict=True)]
+                [_standing(states, verdict.nodes) for states, verdict in zip(each, verdicts, strict=True)]
             )
 
     def _verdicts(self, logits: Tensor, proposals: list[Proposal]) -> list[Verdict]:

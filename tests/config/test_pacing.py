@@ -81,6 +81,10 @@ def test_names_tell_shapes_and_rules_apart() -> None:
         (MethodConfig("eagle", min_confidence=-0.1), "method.min_confidence: must be a probability below 1"),
         (MethodConfig("ngram", min_confidence=0.2), "method.min_confidence: must be 0 for ngram"),
         (MethodConfig("eagle", tree=[2], min_confidence=0.2), "method.min_confidence: must be 0 for a tree"),
+        (
+            MethodConfig("eagle", min_confidence=0.2, adaptive=True),
+            "method.min_confidence: must be 0 with adaptive k",
+        ),
         (MethodConfig("eagle", lookup=2, adaptive=True), "method.lookup: must be 0 with adaptive k"),
     ],
 )
