@@ -27,12 +27,13 @@ from harness.runner.trial import run_trial
 ROOT = Path(__file__).parents[1]
 NEED_A_MODEL = {
     "adaptive",
+    "confidence",
     "context_length",
     "lookup",
     "quantization",
     "tree",
     "typical",
-}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, copies, costs or plausibility
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, copies, confidences, costs or plausibility
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,

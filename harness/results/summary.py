@@ -259,6 +259,9 @@ def _put_costs(row: _Row, variant: Mapping[Any, Any], sample: _Sample, baseline:
     _put_prediction(row, int(variant["k"]), sample.steps, one_step_s)
 
 
+_MOSTLY = 0.5
+
+
 def _put_prediction(row: _Row, k: int, steps: pd.DataFrame, one_step_s: float) -> None:
     drafting, full = steps[steps["proposed"] > 0], steps[steps["proposed"] == k]
     if full.empty:
@@ -271,14 +274,26 @@ def _put_prediction(row: _Row, k: int, steps: pd.DataFrame, one_step_s: float) -
     v = full["verify_s"].median() / one_step_s
     row.values |= {"draft_cost_ratio": c, "verify_cost_ratio": v}
     counts = _acceptance(steps)
-    # A step that drafted nothing verifies one token, at the baseline's cost.
-    share_drafting = counts.num_drafting_steps / counts.num_steps
+    draft_cost, verify_cost = _step_costs(steps, one_step_s)
     row.values["predicted_speedup"] = speedup_from_emitted(
-        counts.num_emitted / counts.num_steps,
-        counts.num_proposed / counts.num_steps,
-        draft_cost=c,
-        verify_cost=share_drafting * v + 1 - share_drafting,
+        counts.num_emitted / counts.num_steps, 1, draft_cost=draft_cost, verify_cost=verify_cost
     )
     alpha = iid_acceptance(counts.num_accepted, counts.num_rejections)
-    if alpha is not None:
+    if len(full) < _MOSTLY * len(drafting):
+        row.note(f"predicted_speedup_iid: most steps drafted fewer than {k} tokens")
+    elif alpha is not None:
         row.values["predicted_speedup_iid"] = predicted_speedup(alpha, k, draft_cost=c, verify_cost=v)
+
+
+def _step_costs(steps: pd.DataFrame, one_step_s: float) -> tuple[float, float]:
+    """What drafting and verifying take in a mean step, in baseline steps.
+
+    Of each number of drafted tokens the median counts, by its share of the steps. A step that drafted nothing
+    verifies one token, at the baseline's cost.
+    """
+    by_length = steps.groupby("proposed")
+    shares = by_length.size() / len(steps)
+    medians = by_length[["draft_s", "verify_s"]].median() / one_step_s
+    medians.loc[medians.index == 0, "verify_s"] = 1.0
+    draft_cost, verify_cost = medians.fillna(0.0).mul(shares, axis=0).sum()
+    return float(draft_cost), float(verify_cost)

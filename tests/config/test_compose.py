@@ -17,6 +17,7 @@ OPTIONS = sorted(
 SWEEPS = {
     "adaptive": 1,
     "batch": 6,
+    "confidence": 2,
     "context_length": 4,
     "engines": 3,
     "k_temperature": 3,

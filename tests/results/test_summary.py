@@ -101,8 +101,8 @@ def test_every_figure_by_hand(two_prompts: Callable[..., Results]) -> None:
         "total_p90_s": 0.463,
         "draft_cost_ratio": 0.1,
         "verify_cost_ratio": 1.1,
-        # 1.6 tokens for 1.4 drafted tokens, 4 of 5 steps at 1.1 and one without a draft at 1.
-        "predicted_speedup": 1.6 / (1.4 * 0.1 + 0.8 * 1.1 + 0.2),
+        # 1.6 tokens for 1.4 drafted tokens; 3 of 5 steps verify two at 1.1, the others one or none at 1
+        "predicted_speedup": 1.6 / (1.4 * 0.1 + 0.6 * 1.1 + 0.2 + 0.2),
         "predicted_speedup_iid": (1 + 2 / 3 + 4 / 9) / (2 * 0.1 + 1.1),
         "draft_share": 0.07 / 0.67,
         "verify_share": 0.54 / 0.67,
@@ -376,3 +376,13 @@ def test_steps_timed_as_a_whole_have_a_latency_and_no_prediction(
     assert row["step_p50_s"] == pytest.approx(0.25)
     assert np.isnan(row["predicted_speedup"])
     assert "weren't timed apart" in row["notes"]
+
+
+def test_drafts_below_k_get_no_prediction_from_k(
+    two_prompts: Callable[..., Results], make_observation: MakeObservation
+) -> None:
+    short = {**P1, "step_proposed": [1, 0, 1], "step_accepted": [1, 0, 1]}
+    row = _row(two_prompts(*(make_observation("ngram-k2", "p1", **{**short, "block": n}) for n in (2, 3))))
+    assert row["predicted_speedup"] > 0
+    assert pd.isna(row["predicted_speedup_iid"])
+    assert "predicted_speedup_iid: most steps drafted fewer than 2 tokens" in row["notes"]
