@@ -33,7 +33,7 @@ NEED_A_MODEL = {
     "quantization",
     "tree",
     "typical",
-}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, copies, confidences, costs or plausibility
+}  # refused: no tokenizer to fill prompts, no weights to quantise, no trees, copies, costs or probabilities
 SWEEPS = sorted({file.stem for file in (conf_dir() / "sweep").glob("*.yaml")} - NEED_A_MODEL)
 NOISE = {
     "simulator__step_noise": 0.3,

@@ -101,7 +101,9 @@ def test_method_sweep_compares_in_the_same_cell() -> None:
             ("medusa", [1, 2, 3]),
             ("ngram", [2, 4, 6, 10]),
             ("draft_model", [2, 3]),
-            ("eagle", [2, 3, 4]),
+            ("eagle", [3, 4]),
+            ("eagle", 4),
+            ("eagle", 5),
         ]
 
 
