@@ -94,6 +94,26 @@ def test_both_vocabularies_of_a_head_can_be_prepared(session: NativeSession, hea
     assert sizes == [101, 101, 300, 300]
 
 
+@pytest.mark.parametrize("method", ["draft_model", "eagle", "medusa"])
+def test_drafts_end_where_the_drafter_is_unsure(
+    method: str, session: NativeSession, heads: dict[str, Path], tiny: TinyRun
+) -> None:
+    drafter = resolve_model(f"path:{heads.get(method, tiny.drafter)}")
+    drafted = []
+    for least in (0.0, 0.999):
+        chosen = variant(method, 3, ("min_confidence", least), ("label", f"conf{least}"), vocab=False)
+        session.prepare(chosen, drafter, SETTINGS)
+        (decoded,) = session.decode(chosen, [SequenceRequest(PROMPT, 20, 1)], SETTINGS)
+        assert decoded.tokens == greedy_continuation(
+            load_transformer(tiny.target, dtype=torch.float32), list(PROMPT), 20
+        )
+        assert decoded.steps is not None
+        drafted.append(sum(decoded.steps.proposed))
+    # nobody is that sure with random weights
+    assert drafted[0] > 0
+    assert drafted[1] == 0
+
+
 def test_an_adaptive_variant_measures_its_costs(
     session: NativeSession, heads: dict[str, Path], tiny: TinyRun
 ) -> None:
