@@ -125,7 +125,7 @@ class NativeSession:
             "dtype": str(self._dtype).removeprefix("torch."),
             "kv_cache_dtype": str(self._target.cache_dtype).removeprefix("torch."),
             "num_threads": torch.get_num_threads(),
-            "kernels": self._target.kernels,
+            "kernels": self._target.kernels + (" with CUDA graphs" if self._target.has_graphs else ""),
             "target_weight_bytes": self._target.weight_bytes,
             "peak_memory_scope": "since the last trial" if self._on_cuda else self._memory.scope,
             "quality": self._quality,

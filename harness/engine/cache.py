@@ -192,6 +192,25 @@ class KVCache:
         return cached_keys[:, :, : placement.total], cached_values[:, :, : placement.total]
 
 
+def static_placement(cache: KVCache, lengths: Tensor, new: int) -> Placement:
+    """What `place` says, in shapes that don't depend on the lengths: all see the whole cache through a mask.
+
+    Args:
+        cache: of the batch.
+        lengths: [batch] int64 committed tokens, on the cache's device.
+        new: new tokens per sequence.
+    """
+    device, total = lengths.device, cache.keys[0].shape[2]
+    last = lengths[:, None] + torch.arange(new, device=device)
+    return Placement(
+        total=total,
+        start=None,
+        rows=torch.arange(len(lengths), device=device)[:, None],
+        positions=last.clamp(max=cache.capacity),
+        mask=torch.arange(total, device=device) <= last[:, :, None],
+    )
+
+
 def causal_mask(lengths: Sequence[int], new: int, total: int, device: torch.device) -> Tensor:
     """Which of `total` cached rows each new token may see: those up to and with itself.
 

@@ -17,6 +17,7 @@ from harness.engine.cache import KVCache, Placement
 from harness.engine.linear import Linear
 from harness.engine.norm import rms_norm
 from harness.engine.rope import rope_table, rotate
+from harness.engine.step_graphs import step_graphs
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ class Transformer:
         self.head = head
         self.dtype = embeddings.dtype
         self.device = embeddings.device
-        self._rotations = torch.empty(0)
+        self._rotation_tables = [torch.empty(0)]
+        self._graphs = step_graphs(self._run_layers, self.device)
 
     def new_cache(self, *, capacity: int, batch: int = 1) -> KVCache:
         """Allocate a cache for `batch` sequences of at most `capacity` tokens."""
@@ -85,6 +87,11 @@ class Transformer:
         return self.embeddings.nbytes + sum(matrix.num_bytes for matrix in matrices)
 
     @property
+    def has_graphs(self) -> bool:
+        """Whether its decode steps run as CUDA graphs."""
+        return self._graphs is not None and self._graphs.is_running
+
+    @property
     def cache_dtype(self) -> torch.dtype:
         """Of keys and values: float32 on CPUs, where PyTorch attends to bfloat16 four times slower."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
@@ -104,7 +111,13 @@ class Transformer:
 
     def run(self, x: Tensor, cache: KVCache, placement: Placement | None = None) -> Tensor:
         """`forward` from the first layer's inputs on, [batch, new, hidden_size]."""
-        placement = placement or cache.place(x.shape[1])
+        if self._graphs is not None and placement is None:
+            replayed = self._graphs.run(x, cache)
+            if replayed is not None:
+                return replayed
+        return self._run_layers(x, cache, placement or cache.place(x.shape[1]))
+
+    def _run_layers(self, x: Tensor, cache: KVCache, placement: Placement) -> Tensor:
         rotations = self._rotation_rows(cache, placement)
         for index, layer in enumerate(self.layers):
             mixed = self._attention(layer, index, self._rms(x, layer.input_norm), cache, placement, rotations)
@@ -197,13 +210,15 @@ class Transformer:
         return x if weight is None else rms_norm(x, weight, self.architecture.norm_eps)
 
     def _rotation_rows(self, cache: KVCache, placement: Placement) -> Tensor:
-        if self._rotations.shape[0] <= cache.capacity:
-            self._rotations = rope_table(self.architecture, cache.capacity + 1).to(self.device)
+        if self._rotation_tables[-1].shape[0] <= cache.capacity:
+            # shorter ones stay, as captured graphs read them where they are
+            self._rotation_tables.append(rope_table(self.architecture, cache.capacity + 1).to(self.device))
+        table = self._rotation_tables[-1]
         if placement.angles is not None:
-            return self._rotations[placement.angles].unsqueeze(1)
+            return table[placement.angles].unsqueeze(1)
         if placement.start is not None:
-            return self._rotations[placement.start : placement.total]
-        return self._rotations[placement.positions].unsqueeze(1)
+            return table[placement.start : placement.total]
+        return table[placement.positions].unsqueeze(1)
 
 
 def last_states(hidden: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:

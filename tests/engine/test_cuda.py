@@ -11,6 +11,7 @@ from harness.engine.loop import Decoder
 from harness.engine.quantized_linear import FP8_CAPABILITY, make_quantized_linear
 from harness.engine.sampling import SamplingParams
 from harness.engine.sequence import Request
+from harness.engine.step_graphs import SWITCH
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -66,4 +67,27 @@ def test_cuda_and_cpu_agree_in_float32() -> None:
         .tokens
         for model in models
     ]
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_graphs_decode_what_single_launches_decode(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = []
+    for switch in ("1", "0"):
+        monkeypatch.setenv(SWITCH, switch)
+        target, draft_model = (random_transformer(seed, device="cuda") for seed in (0, 1))
+        assert target.has_graphs == (switch == "1")
+        caches = [model.new_cache(batch=3, capacity=120) for model in (target, draft_model)]
+        decoder = Decoder(
+            target, cache=caches[0], drafter=IndependentDrafter(draft_model, cache=caches[1]), k=3
+        )
+        requests = [Request([1], 40, 1), Request([2, 3] * 30, 30, 2), Request([4, 4, 1], 50, 3)]
+        decoded = decoder.decode_batch(requests, sampling=SamplingParams(temperature))
+        outputs.append([one.tokens for one in decoded])
+        if switch == "1":
+            assert target._graphs is not None
+            assert target.has_graphs
+            assert target._graphs._captured[caches[0]]
     assert outputs[0] == outputs[1]

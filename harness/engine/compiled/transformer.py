@@ -101,6 +101,7 @@ class CompiledTransformer(Transformer):
         """Take packed weights; see `harness.engine.weights.load_transformer`."""
         super().__init__(architecture, embeddings=embeddings, layers=[], norm=norm, head=head)
         self.library, self._packed = library, layers
+        self._rotations = torch.empty(0)
         # an EAGLE layer may stand before the head of a target that the kernels don't run
         self._own_head = head.matrix.struct if isinstance(head, CompiledLinear) else None
         self._layers = (layout.Layer * len(layers))(*(layer.struct() for layer in layers))
