@@ -35,7 +35,7 @@ class _Captured:
 
 
 class StepGraphs:
-    """Replays a model's decode steps on a GPU: launching hundreds of small kernels takes longer than they run.
+    """Replays a model's decode steps on a GPU: launching its many small kernels takes longer than they run.
 
     A graph reads and writes fixed memory, so it attends to the whole cache and masks what isn't there:
     sequences of any lengths take the same graph. What can't be captured runs as ever, with a warning.
