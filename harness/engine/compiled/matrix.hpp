@@ -243,6 +243,16 @@ void product(const Matrix& w, const Activations& x, int rows, int begin, int end
     }
 }
 
+// Asks for the first weights that `product` will read, so that they arrive while the team meets.
+inline void expect(const Matrix& w, int begin, int end) {
+    constexpr int kAhead = 512;  // bytes of each stream
+    const int64_t block = static_cast<int64_t>(kLanes) * w.in * (w.kind == kBfloat16 ? 4 : w.kind == kInt8 ? 2 : 1) / 2;
+    for (int stream = 0; stream < 4; ++stream) {
+        const char* at = static_cast<const char*>(w.weights) + (begin + static_cast<int64_t>(stream) * ((end - begin) / 4)) * block;
+        for (int i = 0; i < kAhead; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+    }
+}
+
 inline int num_blocks(const Matrix& w) { return (w.out + kLanes - 1) / kLanes; }
 
 // Lanes of a block that are outputs.

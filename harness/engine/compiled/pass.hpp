@@ -46,23 +46,12 @@ inline void grow(std::vector<T>& buffer, size_t size) {
     if (buffer.size() < size) buffer.resize(size);
 }
 
-// Buffers that grow to the largest forward of the process and stay.
-struct Workspace {
-    std::vector<float> stream, normed, heads, gated, scores, scales, logits;
+// A product's inputs, as its matrix wants them.
+struct Inputs {
     std::vector<uint16_t> bf16;
     std::vector<int8_t> int8;
+    std::vector<float> scales, normed;
     std::vector<int32_t> sums;
-
-    void fit(const Model& model, int rows, int longest) {
-        const int widest = std::max({model.hidden, model.intermediate, model.heads * model.head_dim});
-        const size_t all_heads = static_cast<size_t>(model.heads + 2 * model.kv_heads) * model.head_dim;
-        grow(stream, static_cast<size_t>(rows) * model.hidden);
-        grow(normed, static_cast<size_t>(rows) * widest);
-        grow(heads, rows * all_heads);
-        grow(gated, static_cast<size_t>(rows) * 2 * model.intermediate);
-        grow(scores, static_cast<size_t>(model.threads) * kTogether * scores_of(longest));
-        fit_activations(rows, widest);
-    }
 
     void fit_activations(int rows, int width) {
         grow(bf16, static_cast<size_t>(rows) * width);
@@ -79,6 +68,30 @@ struct Workspace {
     }
 
     Activations activations() const { return {bf16.data(), int8.data(), scales.data(), sums.data()}; }
+};
+
+constexpr int kFew = 4;  // rows that each thread prepares for itself rather than wait for another's
+
+// Buffers that grow to the largest forward of the process and stay; the team's common inputs, and each thread's own.
+struct Workspace : Inputs {
+    std::vector<float> stream, heads, gated, scores, logits;
+    std::vector<Inputs> own;
+
+    void fit(const Model& model, int rows, int longest) {
+        const int widest = std::max({model.hidden, model.intermediate, model.heads * model.head_dim});
+        const size_t all_heads = static_cast<size_t>(model.heads + 2 * model.kv_heads) * model.head_dim;
+        grow(stream, static_cast<size_t>(rows) * model.hidden);
+        grow(normed, static_cast<size_t>(rows) * widest);
+        grow(heads, rows * all_heads);
+        grow(gated, static_cast<size_t>(rows) * 2 * model.intermediate);
+        grow(scores, static_cast<size_t>(model.threads) * kTogether * scores_of(longest));
+        fit_activations(rows, widest);
+        grow(own, static_cast<size_t>(model.threads));
+        for (Inputs& inputs : own) {
+            grow(inputs.normed, static_cast<size_t>(kFew) * model.hidden);
+            inputs.fit_activations(kFew, model.hidden);
+        }
+    }
 };
 
 inline Workspace& workspace() {
@@ -109,10 +122,10 @@ class Pass {
             norm(layer.input_norm, layer.qkv);
             project_heads(layer.qkv);
             mix(layer, caches_[index]);
-            add(layer.output);
+            add(layer.output, [&] { expect_gate(layer.gate_up); });
             norm(layer.post_norm, layer.gate_up);
             gate(layer);
-            add(layer.down);
+            add(layer.down, [&] { if (index + 1 < model_.num_layers) expect_share(model_.layers[index + 1].qkv, 2); });
         }
         int begin, end;
         me_.share(rows_.count, 1, begin, end);
@@ -142,33 +155,45 @@ class Pass {
         me_.meet();
     }
 
+    bool few() const { return rows_.count <= kFew; }
+
+    // What `norm` made: each thread's own of a few rows, else the team's.
+    Inputs& normed() const { return few() ? space_.own[me_.index] : space_; }
+
     void norm(const float* weight, const Matrix& next) {
-        int begin, end;
-        me_.share(rows_.count, 1, begin, end);
+        Inputs& inputs = normed();
+        int begin = 0, end = rows_.count;
+        if (!few()) me_.share(rows_.count, 1, begin, end);
         for (int row = begin; row < end; ++row) {
-            float* normed = space_.normed.data() + static_cast<size_t>(row) * model_.hidden;
-            if (weight) rms_norm(stream(row), weight, model_.hidden, model_.eps, normed);
-            space_.convert(next, weight ? normed : stream(row), row, 0, model_.hidden);
+            float* x = inputs.normed.data() + static_cast<size_t>(row) * model_.hidden;
+            if (weight) rms_norm(stream(row), weight, model_.hidden, model_.eps, x);
+            inputs.convert(next, weight ? x : stream(row), row, 0, model_.hidden);
         }
-        me_.meet();
+        if (!few()) me_.meet();
     }
 
     void project_heads(const Matrix& w) {
         int begin, end;
         me_.share(num_blocks(w), 2, begin, end);
-        product(w, space_.activations(), rows_.count, begin, end, Writer{&w, space_.heads.data(), w.out});
+        product(w, normed().activations(), rows_.count, begin, end, Writer{&w, space_.heads.data(), w.out});
         me_.meet();
     }
 
     // Store every new key and value first: a row may see any row before it.
     void mix(const Layer& layer, const LayerCache& cache) {
+        const int group = model_.heads / model_.kv_heads, units = rows_.count * group;
         int begin, end;
-        me_.share(rows_.count * model_.kv_heads, 1, begin, end);
-        for (int unit = begin; unit < end; ++unit) store(layer, cache, unit / model_.kv_heads, unit % model_.kv_heads);
-        me_.meet();
+        if (!few()) {
+            me_.share(rows_.count * model_.kv_heads, 1, begin, end);
+            for (int unit = begin; unit < end; ++unit) store(layer, cache, unit / model_.kv_heads, unit % model_.kv_heads);
+            me_.meet();
+        }
         // head by head and not row by row: keys and values come from memory, and each thread should read its own
         me_.share(rows_.count * model_.heads, 1, begin, end);
-        const int group = model_.heads / model_.kv_heads, units = rows_.count * group;
+        // of a few rows each thread stores what it will see; two that share a head write the same
+        if (few()) {
+            for (int unit = begin / units * units; unit < end; unit += group) store(layer, cache, unit % units / group, unit / units);
+        }
         while (begin < end) {
             const int kv_head = begin / units, sequence = rows_.sequence[begin % units / group];
             int after = begin + 1;
@@ -176,6 +201,7 @@ class Pass {
             attend_together(layer, cache, kv_head, begin % units, begin % units + after - begin);
             begin = after;
         }
+        expect_share(layer.output, 1);
         me_.meet();
     }
 
@@ -207,16 +233,31 @@ class Pass {
 
     void store(const Layer& layer, const LayerCache& cache, int row, int kv_head) {
         const int size = model_.head_dim;
-        float* key = head(row, model_.heads + kv_head);
+        alignas(64) float key[kMostHeadDim];
+        const float* projected = head(row, model_.heads + kv_head);
         const float* value = head(row, model_.heads + model_.kv_heads + kv_head);
-        if (layer.key_norm) rms_norm(key, layer.key_norm, size, model_.eps, key);
+        if (layer.key_norm) rms_norm(projected, layer.key_norm, size, model_.eps, key);
+        else std::copy(projected, projected + size, key);
         rotate(key, model_.rotations + static_cast<size_t>(rows_.position[row]) * size, size);
         const int64_t place = rows_.sequence[row] * shape_.batch_stride + kv_head * shape_.head_stride + static_cast<int64_t>(rows_.slot[row]) * size;
         row_to_bfloat16(key, size, cache.keys + place);
         row_to_bfloat16(value, size, cache.values + place);
     }
 
-    void add(const Matrix& w) {
+    void expect_share(const Matrix& w, int step) const {
+        int begin, end;
+        me_.share(num_blocks(w), step, begin, end);
+        expect(w, begin, end);
+    }
+
+    void expect_gate(const Matrix& w) const {
+        int begin, end;
+        me_.share(model_.intermediate, 2 * kGroup, begin, end);
+        expect(w, begin / kLanes, end / kLanes);
+    }
+
+    template <class Before>
+    void add(const Matrix& w, Before before_meeting) {
         int begin, end;
         me_.share(num_blocks(w), 1, begin, end);
         float* x = space_.stream.data();
@@ -225,6 +266,7 @@ class Pass {
             const __mmask16 real = real_lanes(w, block);
             _mm512_mask_storeu_ps(at, real, _mm512_add_ps(_mm512_maskz_loadu_ps(real, at), sums));
         });
+        before_meeting();
         me_.meet();
     }
 
@@ -235,10 +277,10 @@ class Pass {
         float* gated = space_.gated.data();
         const int64_t width = 2 * size;
         const Writer write{&layer.gate_up, gated, width};
-        product(layer.gate_up, space_.activations(), rows_.count, begin / kLanes, end / kLanes, write);
-        product(layer.gate_up, space_.activations(), rows_.count, (size + begin) / kLanes, (size + end) / kLanes, write);
-        // the inputs are read to the end by all before the outputs take their place
-        me_.meet();
+        product(layer.gate_up, normed().activations(), rows_.count, begin / kLanes, end / kLanes, write);
+        product(layer.gate_up, normed().activations(), rows_.count, (size + begin) / kLanes, (size + end) / kLanes, write);
+        // common inputs are read to the end by all before the outputs take their place
+        if (!few()) me_.meet();
         for (int row = 0; row < rows_.count; ++row) {
             float* gates = gated + row * width;
             for (int i = begin; i < end; i += kLanes) {
@@ -251,6 +293,7 @@ class Pass {
             }
             space_.convert(layer.down, gates, row, begin, end);
         }
+        expect_share(layer.down, 1);
         me_.meet();
     }
 
