@@ -83,10 +83,10 @@ def likeliest_draw(weights: Tensor, generator: torch.Generator) -> Tensor:
 RIGHT_COMMIT = _Run._commit_rows
 
 
-def keeps_a_rejected_row(self: Any, hidden: Sequence[Tensor], verdicts: list[Verdict]) -> None:
+def keeps_a_rejected_row(self: Any, hidden: Tensor, counts: list[int], verdicts: list[Verdict]) -> None:
     """Commits the cache row of the first rejected draft too."""
-    RIGHT_COMMIT(self, hidden, verdicts)
-    if len(hidden[0]) - 1 > verdicts[0].num_accepted and not hasattr(self, "kept"):
+    RIGHT_COMMIT(self, hidden, counts, verdicts)
+    if counts[0] - 1 > verdicts[0].num_accepted and not hasattr(self, "kept"):
         self.kept = True
         self._cache.lengths[0] += 1
 
