@@ -67,8 +67,7 @@ class CompiledChain:
             cache: of the drafter; its lengths are left as they were.
             temperature: of the drafter's distribution; at 0 its confidences are those at 1.
             sample: draw each token from the distribution; otherwise take the likeliest.
-            min_confidence: end a chain where the likeliest next token would bring the product of its tokens'
-                probabilities below.
+            min_confidence: see `TreePlan`.
             hidden: [batch] of [new, hidden_size] the target's hidden states, for an EAGLE layer.
 
         Returns:
@@ -88,7 +87,7 @@ class CompiledChain:
             lengths=lengths,
         )
         if hidden:
-            states = (hidden[0] if len(hidden) == 1 else torch.cat(list(hidden))).float().contiguous()
+            states = _joined(hidden)
             task.hidden = states.data_ptr()
         probs: Tensor | None = None
         if sample:
@@ -97,13 +96,10 @@ class CompiledChain:
             task.uniform, task.probs = uniform.data_ptr(), probs.data_ptr()
         batch = batch_of([len(own) for own in tokens], cache)
         self._model.library.harness_draft(self._struct, batch, *self._model.prepare(cache), task)
+        parts = [drafted[row * longest : row * longest + length] for row, length in enumerate(lengths)]
         return [
-            Proposal(
-                drafted[row * longest : row * longest + length],
-                None if probs is None or not length else probs[row, :length],
-                self._vocab,
-            )
-            for row, length in enumerate(lengths)
+            Proposal(part, None if probs is None or not part else probs[row, : len(part)], self._vocab)
+            for row, part in enumerate(parts)
         ]
 
 
@@ -121,6 +117,11 @@ def compiled_chain(
 def chains_run(sampling: SamplingParams, *, sample: bool, min_confidence: float) -> bool:
     """Whether the kernels can draft like this: no tokens are cut off where probabilities count."""
     return (sampling.top_k == 0 and sampling.top_p == 1.0) or not (sample or min_confidence)
+
+
+def _joined(hidden: Sequence[Tensor]) -> Tensor:
+    """Hidden states of all sequences below each other, as the kernels read them."""
+    return (hidden[0] if len(hidden) == 1 else torch.cat(list(hidden))).float().contiguous()
 
 
 def _uniform(turns: Sequence[Turn], longest: int) -> Tensor:

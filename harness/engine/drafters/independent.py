@@ -138,7 +138,7 @@ class IndependentDrafter:
         else:
             columns = logits.argmax(-1)
         chances = [1.0] * len(open_rows)
-        if probs is not None:
+        if probs is not None and self._min_confidence:
             chances = probs.gather(1, columns[:, None])[:, 0].tolist()
         for place, (row, column) in enumerate(zip(open_rows, columns.tolist(), strict=True)):
             token = column if self._ids is None else self._ids[column]
